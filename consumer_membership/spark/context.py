@@ -7,12 +7,16 @@ same transaction, and rejects a writer with an older token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
 from confluent_kafka import Message, TopicPartition
+
+from consumer_membership.clients.lease import Lease
+from consumer_membership.errors import LeaseOverError
 
 #: A partition, by topic and number.
 Partition: TypeAlias = tuple[str, int]
@@ -150,6 +154,15 @@ class TaskOwnership(Protocol):
         """Return the metadata of the commit after these records; "" for none."""
         ...
 
+    @property
+    def has_leases(self) -> bool:
+        """Whether leases are enabled (`ownership.lease.enable`)."""
+        ...
+
+    def lease(self, partition: Partition) -> Lease:
+        """Return the lease of a partition in the batch."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
@@ -194,6 +207,52 @@ class SinkContext:
             TransportError: the coordinator did not respond, or its response does not answer the question.
         """
         self.ownership.verify()
+
+    def lease(self, partition: Partition) -> Lease:
+        """Return the lease of a partition in the batch: until when this task may work on it.
+
+        Requires `ownership.lease.enable` in the configuration of the job. Never blocks.
+
+        Raises:
+            KafkaException: leases are not enabled.
+            LeaseOverError: the partition is not owned.
+        """
+        return self.ownership.lease(partition)
+
+    @contextmanager
+    def guard(self, at_least_s: float = 0.0) -> Iterator[None]:
+        """Guard a block that works on the batch with the leases of all its partitions.
+
+        It refuses to begin after the end of a lease, or with less than `at_least_s` seconds remaining. At the end of
+        the block it raises `LeaseOverError` if a lease did not hold: nest it in the transaction of the target system,
+        which is then rolled back. If the member is still in its group, the sink is called again with the same batch.
+
+        Raises:
+            KafkaException: leases are not enabled.
+            LeaseOverError: a lease is over, or ends too soon.
+        """
+        with ExitStack() as guards:
+            for part in self.ranges:
+                guards.enter_context(self.lease(part.place).guard(at_least_s))
+            yield
+
+    def check_leases(self) -> None:
+        """Return if the leases of all partitions hold, or leases are not enabled.
+
+        The sinks of this package call it immediately before they commit to their target.
+
+        Raises:
+            LeaseOverError: a lease is over.
+        """
+        if not self.ownership.has_leases:
+            return
+        for part in self.ranges:
+            lease = self.lease(part.place)
+            if not lease.holds:
+                raise LeaseOverError(
+                    f"the lease of {part.topic}-{part.partition} (token {lease.token}) is over; nothing was written of "
+                    f"{described(self.ranges)}"
+                )
 
     def group_metadata(self) -> bytes:
         """Return the group metadata for `Producer.send_offsets_to_transaction` (KIP-447)."""

@@ -19,6 +19,7 @@ from tenacity import (
 )
 
 from consumer_membership.clients.consumer import Consumer
+from consumer_membership.clients.lease import Lease
 from consumer_membership.clients.outcomes import PendingCommit
 from consumer_membership.errors import (
     CommitError,
@@ -26,6 +27,7 @@ from consumer_membership.errors import (
     FatalGroupError,
     FencedError,
     HandlerError,
+    LeaseOverError,
     SinkError,
     TransportError,
 )
@@ -33,7 +35,7 @@ from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import Fence, OffsetRange, Partition, SinkContext, described, notes_of
-from consumer_membership.spark.plan import MemberPlan, cluster_config
+from consumer_membership.spark.plan import MemberPlan, cluster_config, has_leases
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -128,6 +130,7 @@ class Handover:
         self._cluster_config = cluster_config(plan, instance, attempt)
         self._consumer = consumer
         self._bounds = bounds
+        self._has_leases = has_leases(plan)
         self._confirmed_at = 0.0
         self._is_in_doubt = False
         self._underway: tuple[_Commit, PendingCommit] | None = None
@@ -192,7 +195,7 @@ class Handover:
     # ---- the sink ----
 
     def _call(self, fetched: FetchedBatch, epoch: int, began_at: float) -> None:
-        ownership = _Ownership(self._consumer, fetched.ranges, self._bounds, began_at)
+        ownership = _Ownership(self._consumer, fetched.ranges, self._bounds, began_at, self._has_leases)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -231,7 +234,7 @@ class Handover:
         )
         began = time.monotonic()
         try:
-            attempts(self._sink, fetched.batch, context)
+            attempts(self._call_under_leases, fetched.batch, context)
         except FencedError:
             raise
         except Exception as raised:
@@ -244,6 +247,17 @@ class Handover:
         finally:
             self._took_s = time.monotonic() - began
             self._limit.learn(sum(one.records for one in fetched.ranges), self._took_s)
+
+    def _call_under_leases(self, batch: Batch, context: SinkContext) -> None:
+        """Call the sink; if a lease is over, only after heartbeat responses have renewed it."""
+        try:
+            context.check_leases()
+        except LeaseOverError as over:
+            # A process that was stopped or cut off. Its member may still have its place: then two heartbeats show it.
+            fenced = FencedError(str(over))
+            if self._is_out_of_the_group(fenced):
+                raise fenced from over
+        self._sink(batch, context)
 
     def _is_out_of_the_group(self, fenced: FencedError) -> bool:
         """Return whether the member is temporarily out of the group; False if it is a member, or was replaced.
@@ -389,6 +403,7 @@ class _Ownership:
     ranges: Sequence[OffsetRange]
     bounds: Bounds
     began_at: float
+    has_leases: bool
 
     def verify(self) -> None:
         """Commit the already committed offsets again: the coordinator refuses this from a replaced member."""
@@ -401,6 +416,10 @@ class _Ownership:
                 raise FencedError(text) from refused
             # The coordinator has not reported a replacement: the next attempt may succeed, and the run continues.
             raise TransportError(text) from refused
+
+    def lease(self, partition: Partition) -> Lease:
+        """Return the lease of a partition."""
+        return self.consumer.lease(TopicPartition(*partition))
 
     def group_metadata(self) -> bytes:
         """Return the group metadata for a transactional producer."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
+from consumer_membership.config.values import boolean
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.arguments import (
     check_config,
@@ -184,6 +185,12 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
 def cluster_config(plan: MemberPlan, instance: int = 0, attempt: int = 0) -> dict[str, object]:
     """Return the configuration of another client, such as a producer, that connects to the same brokers."""
     return ConsumerConfig.from_mapping(member_config(plan, instance, attempt)).cluster_config()
+
+
+def has_leases(plan: MemberPlan) -> bool:
+    """Return whether the members check the leases of their partitions (`ownership.lease.enable`)."""
+    key = "ownership.lease.enable"
+    return boolean(key, plan.config.get(key, False))
 
 
 def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], *, is_on_driver: bool) -> None:

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import Literal, cast
 
 from confluent_kafka import Message
 from tenacity import BaseRetrying
 
-from consumer_membership.errors import ConfigurationError, FencedError, InternalError
+from consumer_membership.errors import ConfigurationError, FencedError, InternalError, LeaseOverError
 from consumer_membership.metrics.handler_ledger import HandlerLedger
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls
 from consumer_membership.processing.context import HandlerContext
@@ -51,6 +53,10 @@ from consumer_membership.types import Instant, TopicPartition
 _NO_METADATA_LIMIT = 2**40
 #: The interval at which unacknowledged outputs are checked.
 _FLUSH_S = 1.0
+#: The interval at which the leases of a batch are checked while its handlers run.
+_LEASE_CHECK_S = 0.1
+#: Errors that end the batch, because it may belong to another member by now.
+_NOT_OWNED = (FencedError, LeaseOverError)
 
 
 class SinkHandlerContext(HandlerContext):
@@ -67,7 +73,7 @@ class SinkHandlerContext(HandlerContext):
     __slots__ = ("batch",)
 
     def __init__(self, task: Task, deadline: Instant | None, batch: SinkContext) -> None:
-        super().__init__(task, deadline)
+        super().__init__(task, deadline, lambda partition, _: batch.lease(partition))
         self.batch = batch
 
     @property
@@ -89,8 +95,9 @@ class HandlerSink:
 
     `OutputRecord`s that the handler returns are written at least once, before the batch is committed.
 
-    A handler with a second parameter receives a `SinkHandlerContext`. If a handler raises `FencedError`, its record is
-    neither retried nor dead-lettered: the batch ends, as with every other sink.
+    A handler with a second parameter receives a `SinkHandlerContext`. If a handler raises `FencedError` or
+    `LeaseOverError`, its record is neither retried nor dead-lettered: the batch ends, as with every other sink. With
+    `ownership.lease.enable`, no handler starts after the end of the lease.
 
     Args:
         handler: A function or coroutine function that is called with a `confluent_kafka.Message`, or with the message
@@ -196,7 +203,7 @@ class _Handling:
             options.retry,
             has_target=self._target is not None,
             max_batch=1,
-            fatal=(FencedError,),
+            fatal=_NOT_OWNED,
         )
         calls = HandlerCalls(
             options.handler,
@@ -223,15 +230,21 @@ class _Handling:
         """Return when all records of the batch are finished; raise if one cannot be, when no handler runs any more."""
         self._batch = context
         work = self._work
+        work.lease = lambda: _end_of_leases(context)
         partitions = [TopicPartition(*one.place) for one in context.ranges]
         for partition, one, fence in zip(partitions, context.ranges, context.fences, strict=True):
             work.assign(partition, fence.epoch, UnfinishedOffsets(one.first, None, _NO_METADATA_LIMIT))
         work.admit(batch)
-        work.wait_until(self._is_over)
+        try:
+            while not work.wait_until(self._is_over, _LEASE_CHECK_S):
+                context.check_leases()
+        except LeaseOverError:
+            self._end(partitions)
+            raise
         if work.failure is not None:
             self._end(partitions)
             cause = work.failure.__cause__
-            raise cause if isinstance(cause, FencedError) else work.failure
+            raise cause if isinstance(cause, _NOT_OWNED) else work.failure
         outputs = work.scheduler.take_outputs()
         work.release(partitions)
         self._outputs.send(outputs)
@@ -267,6 +280,14 @@ class _Handling:
     def close(self) -> None:
         """End the workers, and release the producers."""
         self._resources.close()
+
+
+def _end_of_leases(context: SinkContext) -> Instant | None:
+    """Return until when records of the batch may start; None: leases are not enabled."""
+    if not context.ownership.has_leases:
+        return None
+    left_s = min(context.lease(part.place).remaining for part in context.ranges)
+    return monotonic() + left_s if left_s else -inf
 
 
 def _target_of(dead_letter: str | DeadLetterFunction | None, cluster_config: ClientConfig) -> DeadLetters | None:

@@ -220,6 +220,7 @@ class KafkaSink:
             offsets = context.offsets()
             # Read right before its use, because its epoch changes.
             producer.send_offsets(offsets, _membership(context))
+            context.check_leases()
             self._is_in_doubt = True
             producer.commit()
             self._is_in_doubt = False

@@ -193,6 +193,7 @@ class ParquetSink:
     def _publish(self, context: SinkContext, parts: Mapping[Partition, _Part]) -> bool:
         if any(self._storage.has(part.chain.file(part.position)) for part in parts.values()):
             return False
+        context.check_leases()
         for place, part in parts.items():
             if not part.draft.publish():
                 return False

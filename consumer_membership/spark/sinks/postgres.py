@@ -226,6 +226,7 @@ class PostgresSink(Generic[BatchT]):
                 with connection.cursor() as theirs:
                     self._write(theirs, left, context)
             self._fences.store(cursor, context.group, ruling.fences)
+            context.check_leases()
 
     def _left(self, batch: BatchT, context: SinkContext, ruling: Ruling) -> BatchT | None:
         if ruling.is_whole:

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 from pyspark import cloudpickle
 
+from consumer_membership.clients.lease import Lease
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
-from consumer_membership.spark.context import SinkUse, TaskOwnership
+from consumer_membership.spark.context import Partition, SinkUse, TaskOwnership
+from tests.clients.scripted import ScriptedConsumer
 from tests.support.waiting import PATIENCE_S
 
 GROUP, TOPIC = "orders-group", "orders"
@@ -28,6 +30,8 @@ class Word:
 
     is_owner: bool = True
     metadata: bytes = b""
+    #: The member whose leases the sink checks; None: leases are not enabled.
+    member: ScriptedConsumer | None = None
 
     def verify(self) -> None:
         """As `SinkContext.verify`."""
@@ -41,6 +45,16 @@ class Word:
     def commit_metadata(self, _: OffsetRange) -> str:
         """As `TaskOwnership.commit_metadata`: it keeps no account."""
         return ""
+
+    @property
+    def has_leases(self) -> bool:
+        """As `TaskOwnership.has_leases`."""
+        return self.member is not None
+
+    def lease(self, partition: Partition) -> Lease:
+        """As `TaskOwnership.lease`."""
+        assert self.member is not None
+        return self.member.lease(TopicPartition(*partition))
 
 
 def records(offsets: Iterable[int], partition: int = 0, topic: str = TOPIC) -> list[Message]:

@@ -18,11 +18,13 @@ from typing import Self, TypeAlias
 from confluent_kafka import Message, Producer, TopicPartition
 
 from consumer_membership import Consumer
+from consumer_membership.clients.lease import Lease
 from consumer_membership.errors import FencedError, MembershipError
 from consumer_membership.processing import transactional_producer as producer
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
+from consumer_membership.spark.context import Partition
 from consumer_membership.spark.sinks import KafkaSink, OutRecord
 from tests.spark.sinks.zombie import stop
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -118,6 +120,15 @@ class Task:
     def commit_metadata(self, part: OffsetRange) -> str:
         """As `TaskOwnership.commit_metadata`."""
         return self._account.metadata(part, 1.0, 2.0) if self._account else ""
+
+    @property
+    def has_leases(self) -> bool:
+        """As `TaskOwnership.has_leases`."""
+        return False
+
+    def lease(self, partition: Partition) -> Lease:
+        """As `TaskOwnership.lease`."""
+        return self.consumer.lease(TopicPartition(*partition))
 
 
 Transform: TypeAlias = Callable[[Message], Iterator[OutRecord]]

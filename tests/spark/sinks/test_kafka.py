@@ -13,12 +13,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import pack_group_metadata
+from consumer_membership.clients.lease import Lease
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.processing import transactional_producer as kafka_producer
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
-from consumer_membership.spark.context import notes_of
+from consumer_membership.spark.context import Partition, notes_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from consumer_membership.types import OffsetAndMetadata
 from tests.spark.sinks import kafka_task
@@ -193,6 +194,13 @@ def test_stale_member_epoch_is_refreshed_and_the_batch_is_retried(ground: Ground
 
         def commit_metadata(self, part: OffsetRange) -> str:
             return self.task.commit_metadata(part)
+
+        @property
+        def has_leases(self) -> bool:
+            return self.task.has_leases
+
+        def lease(self, partition: Partition) -> Lease:
+            return self.task.lease(partition)
 
     sink = ground.sink()
     with ground.task() as task:
