@@ -174,7 +174,7 @@ def _refuse_instance(given: Mapping[str, object]) -> None:
     if name in ("takeover", "takeover-when-dead"):
         remedy = (
             f"{name} is not supported with group.instance.id.pool, because the live holder of an id cannot be "
-            "identified; set wait or fail, or remove the key"
+            "identified; set wait, hand-over or fail, or remove the key"
         )
         raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)
 

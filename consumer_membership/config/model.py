@@ -98,7 +98,8 @@ class ConsumerConfig:
     """
     group_instance_id_conflict_policy: ConflictPolicy | None = _key(values.policy, None)
     """What to do if another member holds the id: take it over, take it over only from a dead process, wait until it is
-    free, or raise an error.
+    free, have the holder hand it over (consumer protocol; needs READ on the group `<group.id>.hand-over`), or raise an
+    error.
     """
     group_instance_id_lock_directory: str | None = _key(values.text, None)
     """`takeover-when-dead`: the directory in which each process keeps a locked file, which proves to its replacement on

@@ -281,8 +281,7 @@ strategies: Reader[tuple[Assignor, ...]] = _without_key(parse_strategies)
 pool = _without_key(parse_pool)
 #: Patterns of topics that do not exist for this consumer.
 blacklist = _without_key(parse_blacklist)
-#: Without `hand-over`, which members do not perform yet.
-policy = _choice({one.value: one for one in ConflictPolicy if one is not ConflictPolicy.HAND_OVER})
+policy = _choice({policy.value: policy for policy in ConflictPolicy})
 callbacks = _choice({one.value: one for one in RebalanceCallbacks})
 #: Whether only records of committed transactions are read.
 read_committed = _choice({"read_committed": True, "read_uncommitted": False})

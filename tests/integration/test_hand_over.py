@@ -41,6 +41,59 @@ def test_waiting_member_describes_its_group_and_joins_when_the_id_is_released(br
         assert (len(places), len(set(places)), new.owned) == (200, 200, owned)
 
 
+HAND_OVER = {"group_instance_id_conflict_policy": "hand-over"}
+
+
+def test_holder_of_a_fixed_id_hands_over_to_a_new_process(broker: Broker) -> None:
+    """The successor gets the same partitions at the same epoch; no other member notices, no record is lost or repeated.
+
+    The predecessor ends with an error that names the successor.
+    """
+    servers, group = broker.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 8)
+    with ExitStack() as stack:
+        old, other = (
+            stack.enter_context(Worker(servers, group, [topic], group_instance_id=name, **HAND_OVER)) for name in "ab"
+        )
+        old.settled(4)
+        other.settled(4)
+        produce(servers, topic, 200)
+        old.wait(lambda w: len(w.notes.records) + len(other.notes.records) == 200, "200 records")
+        before, owned, calls = old.consumer.membership(), old.owned, list(other.notes.calls)
+        epoch_of_other = other.consumer.membership().member_epoch
+        new = stack.enter_context(Worker(servers, group, [topic], group_instance_id="a", **HAND_OVER))
+        new.settled(4)
+        after = new.consumer.membership()
+        assert (new.owned, after.member_epoch) == (owned, before.member_epoch)
+        old.wait(lambda w: bool(w.notes.errors), "its end")
+        (error,) = old.notes.errors
+        assert f"was handed over to member {after.member_id}" in str(error)
+        produce(servers, topic, 200)
+        workers = (old, new, other)
+        new.wait(lambda _: sum(len(w.notes.records) for w in workers) >= 400, "400 records")
+        places = [record[:3] for worker in workers for record in worker.notes.records]
+        assert (len(places), len(set(places))) == (400, 400)
+        assert (other.notes.calls, other.consumer.membership().member_epoch) == (calls, epoch_of_other)
+
+
+def test_holders_of_a_pool_hand_over_to_two_new_processes(broker: Broker) -> None:
+    """Each new process takes a place that it is warm for; the old processes wait for a free id."""
+    servers, group = broker.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 6)
+    pool = {"group_instance_id_pool": "p-{0..2}"} | HAND_OVER
+    with ExitStack() as stack:
+        old = [stack.enter_context(Worker(servers, group, [topic], **pool)) for _ in range(3)]
+        for one in old:
+            one.settled(2)
+        new = [stack.enter_context(Worker(servers, group, [topic], **pool)) for _ in range(2)]
+        for one in new:
+            one.settled(2)
+        (kept,) = (one for one in old if one.owned)
+        assert kept.notes.errors == []
+        assert len(kept.owned | new[0].owned | new[1].owned) == 6
+        assert {one.consumer.membership().waits_for for one in old if one is not kept} == {"group.instance.id.pool"}
+
+
 def test_waiting_member_is_connected_to_every_leader(broker_pool: RunBrokers) -> None:
     """Librdkafka alone would connect to a leader only after the assignment; nothing is fetched before."""
     with broker_pool.own(NEWEST, nodes=NODES) as broker, ExitStack() as stack:
