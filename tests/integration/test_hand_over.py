@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
@@ -41,7 +43,7 @@ def test_waiting_member_describes_its_group_and_joins_when_the_id_is_released(br
         assert (len(places), len(set(places)), new.owned) == (200, 200, owned)
 
 
-HAND_OVER = {"group_instance_id_conflict_policy": "hand-over"}
+HAND_OVER: Mapping[str, Any] = {"group_instance_id_conflict_policy": "hand-over"}
 
 
 def test_holder_of_a_fixed_id_hands_over_to_a_new_process(broker: Broker) -> None:
@@ -80,7 +82,7 @@ def test_holders_of_a_pool_hand_over_to_two_new_processes(broker: Broker) -> Non
     """Each new process takes a place that it is warm for; the old processes wait for a free id."""
     servers, group = broker.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 6)
-    pool = {"group_instance_id_pool": "p-{0..2}"} | HAND_OVER
+    pool: Mapping[str, Any] = {"group_instance_id_pool": "p-{0..2}", **HAND_OVER}
     with ExitStack() as stack:
         old = [stack.enter_context(Worker(servers, group, [topic], **pool)) for _ in range(3)]
         for one in old:
