@@ -53,6 +53,10 @@ def test_way_gives_each_member_its_id(kind: Kind) -> None:
     config = Way(side=bench(None).ours(), kind=kind).config(2, 20)
     expected = {
         Kind.WAIT: {"group.instance.id.pool": "member-{0..19}"},
+        Kind.HAND_OVER: {
+            "group.instance.id.pool": "member-{0..19}",
+            "group.instance.id.conflict.policy": "hand-over",
+        },
         Kind.RESTART: {"group.instance.id": "member-2"},
         Kind.SURGE: {},
     }

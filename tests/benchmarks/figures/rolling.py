@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.processes import Said
 
 NAME = "rolling"
+MEDIAN_S, WORST_S = 0.02, 0.1
 
 _READY_S = _LEAVE_S = 60.0
 _BALANCE_S = 90.0
@@ -38,6 +39,7 @@ class Kind(Enum):
 
     WAIT = "the new process waits for an id of the pool, then the old one closes"
     RESTART = "the old process closes, then the new one creates its consumer with the same id"
+    HAND_OVER = "the new process prepares, a holder hands its place over, then that process closes"
     SURGE = "the new process joins, and the old one closes when the new one has its partitions"
 
 
@@ -58,6 +60,9 @@ class Way:
         match self.kind:
             case Kind.WAIT:
                 return {"group.instance.id.pool": f"member-{{0..{members - 1}}}"}
+            case Kind.HAND_OVER:
+                pool = f"member-{{0..{members - 1}}}"
+                return {"group.instance.id.pool": pool, "group.instance.id.conflict.policy": "hand-over"}
             case Kind.RESTART:
                 return {"group.instance.id": f"member-{place}"}
             case Kind.SURGE:
@@ -176,6 +181,10 @@ class Process:
         """Wait until it owns exactly these partitions."""
         self._worker.until(lambda: self.owned() == share, _BALANCE_S, f"that it owns {sorted(share)}")
 
+    def await_any_share(self) -> None:
+        """Wait until it owns partitions."""
+        self._worker.until(lambda: bool(self.owned()), _BALANCE_S, "that it owns partitions")
+
     def close(self) -> None:
         """Close the consumer."""
         self._worker.order("end")
@@ -195,6 +204,7 @@ def run(bench: Bench) -> Figure:
     checks: list[Check] = []
     rates: list[str] = []
     ways = (
+        Way(side=bench.ours("pool, hand-over"), kind=Kind.HAND_OVER),
         Way(side=bench.ours("pool, wait"), kind=Kind.WAIT),
         Way(side=bench.ours("static, restarted"), kind=Kind.RESTART),
         Way(side=bench.raw("raw static, restarted"), kind=Kind.RESTART),
@@ -211,12 +221,7 @@ def run(bench: Bench) -> Figure:
         streamed = stream.said("streamed")[-1].facts
         rates.append(f"{size}: {streamed['count'] / streamed['wall_s']:.0f} records/s were written")
         series += [one for each in zip(*(one.series for one in measured), strict=True) for one in each]
-        checks += [
-            one
-            for way, into in zip(ways, measured, strict=True)
-            if way.kind is Kind.WAIT
-            for one in _checks(way.side.label, size, into)
-        ]
+        checks += [one for way, into in zip(ways, measured, strict=True) for one in _checks(way, size, into)]
     return Figure(
         title="Rolling deployment: every process of a group is replaced by a new one, one after the other",
         series=tuple(series),
@@ -236,10 +241,20 @@ def run(bench: Bench) -> Figure:
     )
 
 
-def _checks(label: str, size: Size, into: Measured) -> list[Check]:
-    return [
-        at_most(f"{label}, {size}: 0 {word}", max(one.values, default=None), 0.0, one.unit, [one])
+def _checks(way: Way, size: Size, into: Measured) -> list[Check]:
+    if way.kind not in (Kind.HAND_OVER, Kind.WAIT):
+        return []
+    name, stall = f"{way.side.label}, {size}", into.stall
+    nothing = [
+        at_most(f"{name}: 0 {word}", max(one.values, default=None), 0.0, one.unit, [one])
         for word, one in (("repeated", into.repeated), ("lost", into.lost), ("moved", into.moved))
+    ]
+    if way.kind is Kind.WAIT:
+        return nothing
+    return [
+        at_most(f"{name}: median stall at most {MEDIAN_S} s", median_of(stall), MEDIAN_S, "s", [stall]),
+        at_most(f"{name}: worst stall at most {WORST_S} s", max(stall.values, default=None), WORST_S, "s", [stall]),
+        *nothing,
     ]
 
 
@@ -264,13 +279,16 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
         ended: list[Process] = []
         for number in range(rounds):
             place = number % size.members
-            old, new = members[place], process(place)
-            others = [one for one in members if one is not old]
-            known = [len(one.calls()) for one in others]
-            members[place] = new
-            _replace(way, old, new, others, size, chance)
+            new, known = process(place), [len(one.calls()) for one in members]
+            old = _replace(way, members, place, new, size, chance)
             time.sleep(_FLOWING_S)
-            calls = [call for one, count in zip(others, known, strict=True) for call in one.calls()[count:]]
+            calls = [
+                call
+                for one, count in zip(members, known, strict=True)
+                if one is not old
+                for call in one.calls()[count:]
+            ]
+            members[members.index(old)] = new
             into.moved.add(float(len({each for call in calls for each in call.facts["partitions"]})))
             ended.append(old)
             tell(f"rolling: {way.side.label}, {size}: replaced {number + 1} of {rounds}")
@@ -288,9 +306,15 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
 
 
 def _replace(
-    way: Way, old: Process, new: Process, others: Sequence[Process], size: Size, chance: random.Random
-) -> None:
-    """Replace one process and wait until the group is complete again."""
+    way: Way, members: Sequence[Process], place: int, new: Process, size: Size, chance: random.Random
+) -> Process:
+    """Replace a member, with a pool's hand-over any of them, and wait until the group is complete; return the member.
+
+    Raises:
+        WorkerFailedError: it was not replaced in time.
+    """
+    old = members[place]
+    others = [one for one in members if one is not old]
     share = old.owned()
     match way.kind:
         case Kind.WAIT:
@@ -298,18 +322,24 @@ def _replace(
             time.sleep(chance.uniform(*_WAITING_S))
             old.close()
             new.await_share(share)
+        case Kind.HAND_OVER:
+            new.subscribe()
+            new.await_any_share()
+            (old,) = [one for one in members if not one.owned()]
+            old.close()
         case Kind.RESTART:
             old.close()
             new.subscribe()
             new.await_share(share)
         case Kind.SURGE:
             new.subscribe()
-            _await_balance([*others, old, new], size)
+            _await_balance([*members, new], size)
             time.sleep(_FLOWING_S)
             old.close()
             _await_balance([*others, new], size)
         case _:
             assert_never(way.kind)
+    return old
 
 
 def _await_balance(members: Sequence[Process], size: Size) -> None:
