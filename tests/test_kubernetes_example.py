@@ -15,6 +15,7 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import PREFIX
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.application.commits import ANSWER_GRACE_S
+from consumer_membership.types import ConflictPolicy
 from tests.support.kubernetes_schemas import check, resources
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +56,7 @@ def test_manifests_are_valid_and_refer_to_existing_names() -> None:
         command = container(path)["command"]
         assert all((EXAMPLE / Path(name).name).exists() for name in command if name.startswith("/app/"))
         assert f"ENTRYPOINT {json.dumps(command)}" in (EXAMPLE / "Dockerfile").read_text()
-    assert kinds == {"Deployment": 1, "StatefulSet": 1, "PodDisruptionBudget": 2, "Service": 1}
+    assert kinds == {"Deployment": 2, "StatefulSet": 1, "PodDisruptionBudget": 3, "Service": 1}
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
@@ -90,8 +91,27 @@ def test_manifest_variables_configure_static_members_guardian_and_probes(
         {"path": f"/{page}", "port": port["name"]} for page in ("livez", "livez", "readyz")
     ]
     replicas = workload(path)["spec"]["replicas"]
-    assert (member.instance_id is None) is (path.stem == "deployment")
+    assert (member.instance_id is None) is path.stem.startswith("deployment")
     assert path.stem != "deployment" or len(member.instance_pool) >= 2 * replicas
+
+
+def test_hand_over_manifest_starts_new_pods_first_and_has_an_id_for_each_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a free id a new pod would join without a hand-over.
+
+    A pod that handed over is reported as not ready before the next pod is replaced, so that it ends and no other pod.
+    """
+    path = EXAMPLE / "deployment-hand-over.yaml"
+    spec, of_container = workload(path)["spec"], container(path)
+    for one in of_container["env"]:
+        monkeypatch.setenv(one["name"], one["value"])
+    member = ConsumerConfig.from_mapping({}).member_settings()
+    assert member.conflict_policy is ConflictPolicy.HAND_OVER
+    assert len(member.instance_pool) == spec["replicas"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    probe = of_container["readinessProbe"]
+    assert spec["minReadySeconds"] > probe["periodSeconds"] * probe["failureThreshold"]
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)

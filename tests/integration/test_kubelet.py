@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from consumer_membership import Consumer, MemberState
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
+from consumer_membership.types import TopicPartition
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kubelet import LIVENESS, READINESS, Kubelet, stop
 from tests.support.kubernetes_schemas import resources
@@ -70,6 +71,21 @@ class Namespace:
         """The instance ids of the group's members."""
         admin = GroupAdmin({"bootstrap.servers": self.servers})
         return [one.instance_id for one in admin.describe(self.group, with_offsets=False).group.members]
+
+    def shares(self) -> dict[str | None, frozenset[TopicPartition]]:
+        """The partitions of each instance id."""
+        admin = GroupAdmin({"bootstrap.servers": self.servers})
+        members = admin.describe(self.group, with_offsets=False).group.members
+        return {one.instance_id: one.assignment for one in members}
+
+    def is_balanced(self, members: int) -> bool:
+        """Whether this number of members has two partitions each."""
+        shares = self.shares()
+        return len(shares) == members and all(len(share) == 2 for share in shares.values())
+
+    def has_handled_all(self) -> bool:
+        """Whether everything that was produced is committed."""
+        return GroupAdmin({"bootstrap.servers": self.servers}).describe(self.group).lag == 0
 
 
 @pytest.fixture
@@ -253,6 +269,45 @@ def test_rebalance_keeps_ready_pods_ready_without_a_restart(
         for pod in pods:
             assert_live(pod)
             assert_stayed_ready(pod)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_deployment_with_hand_over_rolls_pods_under_load(namespace: Callable[..., Namespace], count: int) -> None:
+    """Each new pod becomes ready before an old pod ends, and takes over the partitions of the pod that becomes unready.
+
+    Each instance id keeps its partitions, no pod is restarted, and each record is handled.
+    """
+    here = namespace("deployment-hand-over", partitions=2 * count)
+    factor = 5 * FACTOR if count > 3 else FACTOR
+    pool = f"orders-{{0..{count - 1}}}"
+    with ExitStack() as stack:
+
+        def start(number: int) -> Kubelet:
+            return stack.enter_context(here.pod(number, factor, group_instance_id_pool=pool))
+
+        pods = [start(number) for number in range(count)]
+        wait_ready(pods)
+        pods[0].work_until(lambda: here.is_balanced(count), here.produce)
+        before = here.shares()
+        for number in range(count):
+            new = start(count + number)
+            new.work_until(lambda new=new: new.is_ready, here.produce)  # type: ignore[misc]  # a default
+            new.work_until(lambda: len(unready(pods)) == 1, here.produce)
+            (old,) = unready(pods)
+            assert_live(old)
+            assert old.terminate() == 0
+            pods[pods.index(old)] = new
+        wait_ready(pods)
+        assert here.shares() == before
+        pods[0].work_until(here.has_handled_all, lambda: pods[0].wait_probes(READINESS, 1))
+        for pod in pods:
+            assert_live(pod)
+            assert_stayed_ready(pod)
+
+
+def unready(pods: Sequence[Kubelet]) -> list[Kubelet]:
+    """Return the pods that their readiness probes report as not ready."""
+    return [pod for pod in pods if not pod.is_ready]
 
 
 def test_waiting_classic_rebalance_keeps_all_pods_ready(namespace: Callable[..., Namespace]) -> None:

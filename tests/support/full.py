@@ -116,6 +116,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/observe/test_timeline.py::test_timeline_page_labels_*": AT_LENGTH,
         # Twenty processes; the gate has four.
         "tests/integration/test_kubelet.py::*[[]20-*": AT_LENGTH,
+        "tests/integration/test_kubelet.py::*_with_hand_over_*[[]20]": AT_LENGTH,
         # A broker of its own that is killed: the gate has the pod that outlives it.
         "tests/integration/test_kubelet.py::test_pod_terminated_without_a_broker_*": AT_LENGTH,
         # The gate has the Python that runs it.
