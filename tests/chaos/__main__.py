@@ -1,0 +1,106 @@
+"""Chaos: `python -m tests.chaos [--seed N] [--rounds N | --minutes M] [--replay SEED] [--faults A,B] [--members A,B]`.
+
+Starts a cluster of three nodes, and runs rounds on it (`rounds`). Each round has its own seed, from which its members,
+its faults and their moments are drawn (`plan`). Prints a line for each round and a table at the end; ends with 1 if a
+round failed. The folders of failed rounds stay in `tests/results/chaos` or in the folder of `--keep`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.chaos.faults import KINDS
+from tests.chaos.plan import MEMBER_WORDS, RoundPlan, draw
+from tests.chaos.report import table
+from tests.chaos.rounds import Outcome, run_round
+from tests.chaos.world import NODES, cluster
+from tests.support import seeds
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "chaos"
+#: The seeds of rounds have this many bits: short enough to type.
+_SEED_BITS = 32
+_SHOWN = 8
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of this command's arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description="Run rounds of faults on a cluster, and check the history of each."
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the run; default: a fresh one")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how many rounds; default: 1, or as --minutes allows")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin rounds for this many minutes")
+    parser.add_argument("--replay", type=int, action="append", metavar="SEED", help="repeat the round of this seed")
+    parser.add_argument("--faults", default="", metavar="A,B", help=f"only these: {', '.join(KINDS)}")
+    parser.add_argument("--members", default="", metavar="A,B", help=f"only these: {', '.join(sorted(MEMBER_WORDS))}")
+    parser.add_argument("--keep", type=Path, default=RESULTS, metavar="DIR", help="the folder of failed rounds")
+    parser.add_argument("--keep-all", action="store_true", help="also keep the folders of rounds that passed")
+    parser.add_argument("--list", action="store_true", help="print the rounds that would run, and run none")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the rounds; return 0 if all passed."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    names = [name for name in options.faults.split(",") if name]
+    words = frozenset(word for word in options.members.split(",") if word)
+    if unknown := [*(set(names) - KINDS.keys()), *(words - MEMBER_WORDS)]:
+        parser.error(f"{', '.join(sorted(unknown))}: there is no such fault or member")
+    kinds = {name: KINDS[name] for name in names} or KINDS
+    seed = seeds.fresh_seed() if options.seed is None else options.seed
+    rounds = options.rounds or (10_000 if options.minutes else 1)
+    random = Random(seed)  # noqa: S311 - repeatable
+    chosen = options.replay or [random.getrandbits(_SEED_BITS) for _ in range(rounds)]
+    plans = [draw(one, kinds, range(1, NODES + 1), words) for one in chosen]
+    if options.list:
+        print("\n".join(map(str, plans)))
+        return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print(f"seed {seed}; a round is repeated by --replay SEED with the same --faults and --members", flush=True)
+    outcomes = _run(plans, options.keep, options.minutes, keeps_all=options.keep_all)
+    print(table(outcomes))
+    failed = [outcome for outcome in outcomes if not outcome.has_passed]
+    if failed:
+        print(f"failed: {', '.join(str(outcome.plan.seed) for outcome in failed)}")
+    return 1 if failed else 0
+
+
+def _run(plans: Sequence[RoundPlan], keep: Path, minutes: float | None, *, keeps_all: bool) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    give_up_at = time.monotonic() + minutes * 60 if minutes is not None else None
+    with cluster() as broker:
+        for plan in plans:
+            if give_up_at is not None and time.monotonic() > give_up_at:
+                break
+            folder = keep / str(plan.seed)
+            shutil.rmtree(folder, ignore_errors=True)
+            print(plan, flush=True)
+            outcome = run_round(broker, plan, folder)
+            outcomes.append(outcome)
+            figures = outcome.verdict.figures
+            print(
+                f"  {'passed' if outcome.has_passed else 'FAILED'} after {outcome.seconds:.0f} s: {figures.records}"
+                f" records, {figures.repeated} repeated, {figures.lost} lost, stall {figures.worst_stall_s:.1f} s,"
+                f" overlap {figures.overlap_s * 1000:.0f} ms",
+                flush=True,
+            )
+            if outcome.has_passed and not keeps_all:
+                shutil.rmtree(folder)
+                continue
+            lines = [*outcome.troubles, *map(str, outcome.verdict.violations)]
+            print("\n".join(f"    {line}" for line in lines[:_SHOWN]), flush=True)
+            if len(lines) > _SHOWN:
+                print(f"    and {len(lines) - _SHOWN} more: {folder}/verdict.txt", flush=True)
+    return outcomes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

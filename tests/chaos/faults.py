@@ -1,0 +1,348 @@
+"""The faults: each is a context manager that begins it and ends it; its kind says how long it lasts.
+
+A fault gets the world, its target and a number for choices that it makes itself. Its end must leave the world so that
+the group can consume to its end; `World.heal` follows all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import MappingProxyType
+from typing import TypeAlias
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewPartitions
+
+from consumer_membership import MembershipError
+from tests.chaos import history as h
+from tests.chaos.links import Mode
+from tests.chaos.members.account import Order
+from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, Family, FaultKind, Loop, Protocol
+from tests.chaos.world import Member, World
+
+Fault: TypeAlias = Callable[[World, str, int], AbstractContextManager[None]]
+
+_KINDS: dict[str, FaultKind] = {}
+_FAULTS: dict[str, Fault] = {}
+
+
+def _fault(
+    name: str, family: Family, shortest_s: float, longest_s: float
+) -> Callable[[Callable[[World, str, int], Iterator[None]]], Fault]:
+    """Put a generator function into the table."""
+
+    def register(run: Callable[[World, str, int], Iterator[None]]) -> Fault:
+        _KINDS[name] = FaultKind(name=name, family=family, shortest_s=shortest_s, longest_s=longest_s)
+        _FAULTS[name] = contextmanager(run)
+        return _FAULTS[name]
+
+    return register
+
+
+# ---- brokers ----
+
+
+@contextmanager
+def _without_node(world: World, node_id: int, *, kills: bool) -> Iterator[None]:
+    with world.nodes_lock:
+        (world.broker.kill_node if kills else world.broker.stop_node)(node_id)
+    yield
+    with world.nodes_lock:
+        world.broker.start_node(node_id)
+        world.broker.wait_ready(120.0)
+
+
+@contextmanager
+def _paused_node(world: World, node_id: int) -> Iterator[None]:
+    with world.nodes_lock:
+        pid = world.broker.node_pid(node_id)
+    if pid is not None:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@_fault("broker-kill", Family.BROKERS, 2, 8)
+def broker_kill(world: World, target: str, _: int) -> Iterator[None]:
+    """Kill a node, and start it again."""
+    with _without_node(world, int(target), kills=True):
+        yield
+
+
+@_fault("broker-stop", Family.BROKERS, 2, 8)
+def broker_stop(world: World, target: str, _: int) -> Iterator[None]:
+    """Stop a node cleanly, and start it again."""
+    with _without_node(world, int(target), kills=False):
+        yield
+
+
+@_fault("broker-pause", Family.BROKERS, 1, 12)
+def broker_pause(world: World, target: str, _: int) -> Iterator[None]:
+    """Suspend a node: its connections stay open, and silent."""
+    with _paused_node(world, int(target)):
+        yield
+
+
+@_fault("coordinator-kill", Family.BROKERS, 2, 8)
+def coordinator_kill(world: World, target: str, _: int) -> Iterator[None]:
+    """Kill the node of the group's coordinator."""
+    with _without_node(world, world.coordinator_node() or int(target), kills=True):
+        yield
+
+
+@_fault("coordinator-stop", Family.BROKERS, 2, 8)
+def coordinator_stop(world: World, target: str, _: int) -> Iterator[None]:
+    """Stop the node of the group's coordinator cleanly."""
+    with _without_node(world, world.coordinator_node() or int(target), kills=False):
+        yield
+
+
+@_fault("coordinator-pause", Family.BROKERS, 1, 12)
+def coordinator_pause(world: World, target: str, _: int) -> Iterator[None]:
+    """Suspend the node of the group's coordinator, also beyond a session."""
+    with _paused_node(world, world.coordinator_node() or int(target)):
+        yield
+
+
+@_fault("rolling-restart", Family.BROKERS, 0, 1)
+def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
+    """Restart all nodes, one after the other."""
+    first = int(target)
+    for node_id in sorted(world.broker.node_ids, key=lambda one: (one < first, one)):
+        with _without_node(world, node_id, kills=False):
+            pass
+    yield
+
+
+# ---- members ----
+
+
+@_fault("member-kill", Family.MEMBERS, 0, 1)
+def member_kill(world: World, target: str, _: int) -> Iterator[None]:
+    """Kill a member; it is restarted at once."""
+    world.members[target].kill()
+    yield
+
+
+@contextmanager
+def _kept_away(member: Member) -> Iterator[None]:
+    member.is_kept_away = True
+    yield
+    member.is_kept_away = False
+
+
+@_fault("member-killed-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
+def member_killed_long(world: World, target: str, _: int) -> Iterator[None]:
+    """Kill a member, which is restarted after its session."""
+    with _kept_away(world.members[target]):
+        world.members[target].kill()
+        yield
+
+
+@_fault("members-kill-all", Family.MEMBERS, 0, 1)
+def members_kill_all(world: World, _target: str, _: int) -> Iterator[None]:
+    """Kill all members at the same time."""
+    for member in list(world.members.values()):
+        member.kill()
+    yield
+
+
+@contextmanager
+def _suspended(member: Member) -> Iterator[None]:
+    member.send(signal.SIGSTOP)
+    yield
+    member.send(signal.SIGCONT)
+
+
+@_fault("member-pause", Family.MEMBERS, 1, SESSION_S - 2)
+def member_pause(world: World, target: str, _: int) -> Iterator[None]:
+    """Suspend a member within its session."""
+    with _suspended(world.members[target]):
+        yield
+
+
+@_fault("member-pause-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
+def member_pause_long(world: World, target: str, _: int) -> Iterator[None]:
+    """Suspend a member beyond its session."""
+    with _suspended(world.members[target]):
+        yield
+
+
+@_fault("member-restart", Family.MEMBERS, 0, 1)
+def member_restart(world: World, target: str, _: int) -> Iterator[None]:
+    """Close a member with SIGTERM; it is restarted."""
+    world.members[target].close()
+    yield
+
+
+@_fault("member-interrupt", Family.MEMBERS, 0, 1)
+def member_interrupt(world: World, target: str, _: int) -> Iterator[None]:
+    """Interrupt a member (Ctrl-C) in any of its calls; it is restarted."""
+    world.members[target].close(signal.SIGINT)
+    yield
+
+
+@_fault("members-restart-all", Family.MEMBERS, 0, 1)
+def members_restart_all(world: World, _target: str, _: int) -> Iterator[None]:
+    """Close all members at the same time, as a deployment does that does not roll."""
+    members = list(world.members.values())
+    for member in members:
+        member.send(signal.SIGTERM)
+    for member in members:
+        member.close()
+    yield
+
+
+@_fault("member-added", Family.MEMBERS, 3, 8)
+def member_added(world: World, target: str, _: int) -> Iterator[None]:
+    """A further member joins, and leaves."""
+    with world.another_member(target):
+        yield
+
+
+@_fault("slow-callbacks", Family.MEMBERS, 6, 10)
+def slow_callbacks(world: World, target: str, choice: int) -> Iterator[None]:
+    """The callbacks of a member take up to 4 s while another member joins and leaves."""
+    member = world.members[target]
+    member.order(Order.SLOW_CALLBACKS, 0.5 + choice % 4)
+    with world.another_member(target):
+        yield
+    member.order(Order.SLOW_CALLBACKS, 0.0)
+
+
+@_fault("raising-callbacks", Family.MEMBERS, 3, 6)
+def raising_callbacks(world: World, target: str, _: int) -> Iterator[None]:
+    """The callbacks of a member raise for 3 s, while another member joins and leaves."""
+    world.members[target].order(Order.RAISING_CALLBACKS, 3.0)
+    with world.another_member(target):
+        yield
+
+
+@_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4)
+def late_poll(world: World, target: str, choice: int) -> Iterator[None]:
+    """A member does not poll for up to 3 s longer than max.poll.interval.ms."""
+    world.members[target].order(Order.SLEEP, POLL_INTERVAL_S + 0.2 + choice % 3)
+    yield
+
+
+@_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5)
+def gil_held(world: World, target: str, choice: int) -> Iterator[None]:
+    """A native call holds the GIL of a member beyond its session."""
+    world.members[target].order(Order.HOLD_GIL, SESSION_S + choice % 4)
+    yield
+
+
+# ---- the network of a member ----
+
+
+def _network(name: str, mode: Mode, shortest_s: float, longest_s: float) -> None:
+    def run(world: World, target: str, _: int) -> Iterator[None]:
+        links = world.members[target].links
+        links.change(mode)
+        yield
+        links.change(Mode.PASS)
+
+    _fault(name, Family.NETWORK, shortest_s, longest_s)(run)
+
+
+_network("black-hole", Mode.HOLD, 1, 12)
+_network("resets", Mode.RESET, 1, 12)
+_network("delays", Mode.DELAY, 3, 10)
+_network("stalls", Mode.STALL, 3, 12)
+_network("lost-responses", Mode.SILENCE, 1, 10)
+
+
+@_fault("half-open", Family.NETWORK, 2, 6)
+def half_open(world: World, target: str, _: int) -> Iterator[None]:
+    """All connections of a member are silent from now on; new ones work."""
+    world.members[target].links.forget()
+    yield
+
+
+@_fault("coordinator-cut", Family.NETWORK, 3, 12)
+def coordinator_cut(world: World, target: str, _: int) -> Iterator[None]:
+    """A member reaches all nodes except the coordinator of its group."""
+    links, address = world.members[target].links, world.coordinator()
+    if address is not None:
+        links.change(Mode.HOLD, address)
+    yield
+    links.change(Mode.PASS)
+
+
+@_fault("all-cut", Family.NETWORK, 2, 10)
+def all_cut(world: World, _target: str, _: int) -> Iterator[None]:
+    """No member reaches any node."""
+    members = list(world.members.values())
+    for member in members:
+        member.links.change(Mode.HOLD)
+    yield
+    for member in members:
+        member.links.change(Mode.PASS)
+
+
+# ---- the topic ----
+
+
+@_fault("partitions-added", Family.TOPIC, 2, 4)
+def partitions_added(world: World, _target: str, _: int) -> Iterator[None]:
+    """The topic gets two more partitions."""
+    count = PARTITIONS + 2
+    future = world.admin.create_partitions([NewPartitions(world.topic, count)], operation_timeout=60.0)
+    future[world.topic].result(60.0)
+    world.producer.add_partitions(count)
+    yield
+
+
+@_fault("topic-recreated", Family.TOPIC, 2, 4)
+def topic_recreated(world: World, _target: str, _: int) -> Iterator[None]:
+    """The topic is deleted, and created again."""
+    world.recreate_topic()
+    yield
+
+
+# ---- the group ----
+
+
+@_fault("members-removed", Family.GROUP, 1, 3)
+def members_removed(world: World, _target: str, _: int) -> Iterator[None]:
+    """An administrator removes all members while they live; supervisors restart those that end because of it."""
+    for member in list(world.members.values()):
+        if member.is_running:
+            world.history.write(h.Evicted(member=member.name))
+    with suppress(MembershipError, KafkaException):
+        world.groups.remove_members(world.group, all_members=True, reason="chaos")
+    yield
+
+
+@_fault("other-protocol", Family.GROUP, 4, 8)
+def other_protocol(world: World, _target: str, choice: int) -> Iterator[None]:
+    """A member of the other protocol joins and leaves: a conversion of the group under its policy `bidirectional`."""
+    like = sorted(world.members)[choice % len(world.members)]
+    is_classic = world.members[like].plan.protocol is Protocol.CLASSIC
+    other = Protocol.CONSUMER if is_classic else Protocol.CLASSIC
+    with ExitStack() as stack:
+        if is_classic and any(one.plan.strategy != "cooperative-sticky" for one in world.members.values()):
+            other = Protocol.CLASSIC
+        stack.enter_context(world.another_member(like, protocol=other, loop=Loop.POLL))
+        yield
+
+
+KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
+"""All faults, by name."""
+
+
+def inflict(world: World, kind: str, target: str, choice: int, is_over: threading.Event, duration_s: float) -> None:
+    """Begin a fault, and end it after its duration; the history has both."""
+    name = target or world.topic
+    world.history.write(h.FaultBegan(fault=kind, target=name))
+    try:
+        with _FAULTS[kind](world, target, choice):
+            is_over.wait(duration_s)
+    finally:
+        world.history.write(h.FaultEnded(fault=kind, target=name))

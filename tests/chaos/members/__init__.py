@@ -1,0 +1,1 @@
+"""The programs of the members of a round: they receive, commit, and write their history."""

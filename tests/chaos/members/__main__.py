@@ -1,0 +1,45 @@
+"""Run one member: `python -m tests.chaos.members MEMBER PROCESS GROUP TOPIC SERVERS FOLDER`.
+
+MEMBER is a `MemberPlan` as JSON. Lines of stdin are orders (`Order`); the end of stdin, SIGTERM and SIGINT close the
+member. It dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from tests.chaos.members.account import Account
+from tests.chaos.plan import Loop, MemberPlan
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the member until it is closed, or fails permanently."""
+    member, process, group, topic, servers, folder = arguments
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A shell makes background processes ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    plan = MemberPlan.from_json(member)
+    # The imports of each program are its own: a member without this package does not import it.
+    match plan.loop:
+        case Loop.POLL | Loop.CONSUME:
+            from tests.chaos.members.calls import run_calls as run  # noqa: PLC0415
+        case Loop.ASYNC:
+            from tests.chaos.members.asynchronous import run_async as run  # noqa: PLC0415
+        case Loop.PROCESSOR:
+            from tests.chaos.members.handlers import run_processor as run  # noqa: PLC0415
+        case Loop.RAW:
+            from tests.chaos.members.raw import run_raw as run  # noqa: PLC0415
+    with Account(plan, process, group, topic, servers, Path(folder)) as account:
+        return run(account)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,237 @@
+"""What all members do: read their orders, write their history, and know which offsets they have to commit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from tests.chaos import history as h
+from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, Identity, Loop, MemberPlan, Protocol
+
+#: How often a member commits, and how often a sample of its statements is written.
+COMMIT_S, SAMPLE_S = 0.5, 0.5
+#: The ids of a pool: more than the members of a round, and fewer than all that may wait.
+POOL = [f"pool-{number}" for number in range(1, 6)]
+
+
+class Order(StrEnum):
+    """An order to a member, with a number of seconds after a space.
+
+    Attributes:
+        SLOW_CALLBACKS: Each later callback of a rebalance takes this long; 0: no more.
+        RAISING_CALLBACKS: Later callbacks raise for this many seconds.
+        SLEEP: The application does not poll for this long.
+        HOLD_GIL: A native call holds the GIL for this long.
+    """
+
+    SLOW_CALLBACKS = "slow-callbacks"
+    RAISING_CALLBACKS = "raising-callbacks"
+    SLEEP = "sleep"
+    HOLD_GIL = "hold-gil"
+
+
+class CallbackError(Exception):
+    """What a callback raises by order."""
+
+
+class Account:
+    """A member's plan, orders, history and offsets; a context manager."""
+
+    def __init__(self, plan: MemberPlan, process: str, group: str, topic: str, servers: str, folder: Path) -> None:
+        self.plan, self.topic, self.folder = plan, topic, folder
+        self._group, self._servers = group, servers
+        self.writer = h.HistoryWriter(folder, process)
+        self.process = process
+        #: The next offset of each partition that is not committed yet.
+        self.positions: dict[h.Partition, int] = {}
+        self._committed_at = time.monotonic()
+        self._is_closing = threading.Event()
+        self._slow_s = 0.0
+        self._raises_until = 0.0
+        self._sleep_s = 0.0
+        self._on_close: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self.writer.write(
+            h.Started(
+                group=self._group,
+                kind=f"{self.plan.loop} {self.plan.identity} {self.plan.protocol}",
+                pid=os.getpid(),
+                client="confluent-kafka" if self.plan.loop is Loop.RAW else "consumer-membership",
+                instance_id=self.plan.name if self.plan.identity is Identity.STATIC else None,
+                has_leases=self.plan.has_leases,
+                has_callbacks=self.plan.loop is not Loop.PROCESSOR,
+                is_processor=self.plan.loop is Loop.PROCESSOR,
+                commits_automatically=self.plan.commits_automatically or self.plan.loop is Loop.PROCESSOR,
+            )
+        )
+        signal.signal(signal.SIGTERM, lambda *_: self.close())
+        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.writer.write(h.Raised(error=repr(error), is_fatal=True))
+        self.writer.close()
+
+    # ---- the configuration ----
+
+    def config(self) -> dict[str, object]:
+        """Return the configuration of the member."""
+        plan = self.plan
+        config: dict[str, object] = {
+            "bootstrap.servers": self._servers,
+            "group.id": self._group,
+            "client.id": self.process,
+            "auto.offset.reset": "earliest",
+            "max.poll.interval.ms": int(POLL_INTERVAL_S * 1000),
+            "topic.metadata.refresh.interval.ms": 2000,
+        }
+        if plan.loop is not Loop.PROCESSOR:
+            config["enable.auto.commit"] = plan.commits_automatically
+        if plan.identity is Identity.STATIC:
+            config["group.instance.id"] = plan.name
+        if plan.protocol is not Protocol.CONSUMER:
+            config["session.timeout.ms"] = int(SESSION_S * 1000)
+            config["heartbeat.interval.ms"] = 500
+            config["partition.assignment.strategy"] = plan.strategy
+        if plan.loop is Loop.RAW:
+            return config
+        if plan.identity is Identity.POOL:
+            config["group.instance.id.pool"] = POOL
+        config["group.protocol"] = str(plan.protocol)
+        config["ownership.lease.enable"] = plan.has_leases
+        return config
+
+    # ---- orders ----
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the member has to close."""
+        return self._is_closing.is_set()
+
+    def close(self) -> None:
+        """Make the member close."""
+        self._is_closing.set()
+        for call in self._on_close:
+            call()
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Call this when the member has to close."""
+        self._on_close.append(call)
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            name, _, seconds = line.strip().partition(" ")
+            match Order(name):
+                case Order.SLOW_CALLBACKS:
+                    self._slow_s = float(seconds)
+                case Order.RAISING_CALLBACKS:
+                    self._raises_until = time.monotonic() + float(seconds)
+                case Order.SLEEP:
+                    self._sleep_s = float(seconds)
+                case Order.HOLD_GIL:
+                    # PyDLL does not release the GIL.
+                    ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))
+        self.close()
+
+    def take_sleep_s(self) -> float:
+        """Return for how long the application has to sleep now."""
+        sleep_s, self._sleep_s = self._sleep_s, 0.0
+        return sleep_s
+
+    def slow_s(self) -> float:
+        """Return how long a callback takes. Raises CallbackError if it has to raise."""
+        if time.monotonic() < self._raises_until:
+            raise CallbackError("by order")
+        return self._slow_s
+
+    # ---- the history ----
+
+    def received(self, message: Message, begun_ns: int, lease_until_ns: int | None) -> h.Partition:
+        """Write a record, which has to be committed."""
+        partition, offset = partition_of(message), offset_of(message)
+        key = message.key()
+        self.writer.write(
+            h.Received(
+                partition=partition,
+                offset=offset,
+                number=int(message.value() or b"-1"),
+                begun_ns=begun_ns,
+                lease_until_ns=lease_until_ns,
+                key=key.decode() if isinstance(key, bytes) else key,
+            )
+        )
+        self.positions[partition] = offset + 1
+        return partition
+
+    def error(self, error: KafkaError) -> bool:
+        """Write an error of a poll; return whether it ends the member."""
+        self.writer.write(h.Raised(error=f"{error.name()}: {error.str()}", is_fatal=error.fatal()))
+        return error.fatal()
+
+    def is_commit_due(self) -> bool:
+        """Return whether it is time to commit."""
+        if self.plan.commits_automatically or not self.positions:
+            return False
+        if time.monotonic() < self._committed_at + COMMIT_S:
+            return False
+        self._committed_at = time.monotonic()
+        return True
+
+    def begin_commit(self, partitions: Iterable[h.Partition] | None = None) -> tuple[int, list[TopicPartition]]:
+        """Take the offsets of these partitions, or of all, and write that their commit begins."""
+        chosen = list(self.positions) if partitions is None else [p for p in partitions if p in self.positions]
+        offsets = [h.Offset(p.topic, p.number, self.positions.pop(p)) for p in chosen]
+        number = self.writer.begin_commit(offsets)
+        return number, [TopicPartition(o.topic, o.number, o.offset) for o in offsets]
+
+    def end_commit(self, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
+        """Write the response to a commit."""
+        if isinstance(result, KafkaException):
+            errors = [result.args[0]]
+        else:
+            errors = [partition.error for partition in result if partition.error is not None]
+        # Codes below zero are the client's own: the broker may have received the request.
+        is_unknown = any(error.code() < 0 or error.code() == KafkaError.REQUEST_TIMED_OUT for error in errors)
+        self.writer.write(
+            h.CommitEnded(commit=number, error=errors[0].name() if errors else None, is_unknown=is_unknown)
+        )
+
+    def drop(self, partitions: Iterable[h.Partition]) -> None:
+        """Forget the offsets of partitions that the member does not own any more."""
+        for partition in partitions:
+            self.positions.pop(partition, None)
+
+
+def partition_of(message: Message) -> h.Partition:
+    """Return the partition of a record."""
+    topic, number = message.topic(), message.partition()
+    assert topic is not None
+    assert number is not None
+    return h.Partition(topic, number)
+
+
+def offset_of(message: Message) -> int:
+    """Return the offset of a record."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def named(partitions: Iterable[TopicPartition]) -> tuple[h.Partition, ...]:
+    """Return partitions as the history has them."""
+    return tuple(h.Partition(one.topic, one.partition) for one in partitions)

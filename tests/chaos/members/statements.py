@@ -1,0 +1,69 @@
+"""Samples of `membership()` and `health()`, which a thread writes while the member lives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import TopicPartition
+
+from consumer_membership import Consumer, Health, MembershipView
+from consumer_membership.aio import AIOConsumer
+from consumer_membership.health.verdict import HealthVerdict
+from tests.chaos import history as h
+from tests.chaos.members.account import SAMPLE_S, Account
+
+
+def ns(seconds: float) -> int:
+    """Return a time of the monotonic clock in nanoseconds."""
+    return int(seconds * 1_000_000_000)
+
+
+def lease_ns(view: MembershipView) -> int | None:
+    """Return until when the partitions are certainly owned; None: there is no lease, or it is a guess."""
+    return None if view.lease_until is None or view.is_session_assumed else ns(view.lease_until)
+
+
+def epochs_of(
+    has_leases: bool,  # noqa: FBT001 - of the member's plan
+    consumer: Consumer | AIOConsumer,
+    partitions: Iterable[TopicPartition],
+) -> tuple[h.Epoch, ...]:
+    """Return partitions that are being assigned with the tokens of their leases; -1: the member has no leases."""
+    return tuple(
+        h.Epoch(one.topic, one.partition, consumer.lease(one).token if has_leases else -1) for one in partitions
+    )
+
+
+class Statements:
+    """A thread that writes a sample every `SAMPLE_S`, until `stop`."""
+
+    def __init__(self, account: Account, view: Callable[[], MembershipView], health: Callable[[], Health]) -> None:
+        self._account, self._view, self._health = account, view, health
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="statements", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; call it before the consumer is closed."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(SAMPLE_S):
+            begun_ns = h.now_ns()
+            view, health = self._view(), self._health()
+            stalled = health.partitions if health.verdict is HealthVerdict.STUCK else ()
+            self._account.writer.write(
+                h.Statement(
+                    begun_ns=begun_ns,
+                    state=view.state.name,
+                    member_id=view.member_id,
+                    member_epoch=view.member_epoch,
+                    owned=tuple(h.Epoch(p.topic, p.partition, epoch) for p, epoch in view.owned.items()),
+                    lease_until_ns=lease_ns(view) if self._account.plan.has_leases else None,
+                    verdict=health.verdict.value,
+                    would_restart_help=health.would_restart_help,
+                    stalled=tuple(h.Partition(p.topic, p.partition) for p in stalled),
+                )
+            )

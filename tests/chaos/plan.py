@@ -1,0 +1,191 @@
+"""What happens in a round, drawn from its seed before the round begins: members, faults, and their moments.
+
+Pure. A moment is a number of records that the group has received, not a time: a repeated round begins its faults at the
+same points of its work, on a machine of any speed. Only durations are seconds, because sessions are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from random import Random
+from typing import Self, TypeVar
+
+#: Partitions of the topic of a round, and the records that are produced per second.
+PARTITIONS, RECORDS_PER_S = 6, 120
+#: The session of all members, and their max.poll.interval.ms.
+SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
+#: A fault begins after this many records since the begin of the round or of the previous fault.
+_FEWEST_BEFORE, _MOST_BEFORE = 60, 300
+
+
+WordT = TypeVar("WordT", bound=StrEnum)
+
+
+class Loop(StrEnum):
+    """How a member receives records."""
+
+    POLL = "poll"
+    CONSUME = "consume"
+    ASYNC = "async"
+    PROCESSOR = "processor"
+    RAW = "raw"
+
+
+class Identity(StrEnum):
+    """How a member is known to its group."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    POOL = "pool"
+
+
+class Protocol(StrEnum):
+    """The protocol of all members of a group."""
+
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """A member: its name in the round, and what its program does."""
+
+    name: str
+    loop: Loop
+    identity: Identity
+    protocol: Protocol
+    has_leases: bool = False
+    commits_automatically: bool = False
+    strategy: str = "cooperative-sticky"
+
+    def to_json(self) -> str:
+        """Return it as text for the command line of its program."""
+        return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        words = [self.name, self.identity, self.loop]
+        return " ".join([*words, *["leases"] * self.has_leases, *["auto-commit"] * self.commits_automatically])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the text."""
+        values = json.loads(text)
+        for name, kind in (("loop", Loop), ("identity", Identity), ("protocol", Protocol)):
+            values[name] = kind(values[name])
+        return cls(**values)
+
+
+class Family(StrEnum):
+    """What a fault affects: two faults at the same time affect different families."""
+
+    BROKERS = "brokers"
+    MEMBERS = "members"
+    NETWORK = "network"
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """A row of the table of faults: what it affects, and how many seconds it lasts."""
+
+    name: str
+    family: Family
+    shortest_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """A fault of a round.
+
+    `after` is the number of records that the group has received when it begins. `target` is a node, a member or empty.
+    `choice` is a number for what the fault itself has to choose.
+    """
+
+    kind: str
+    target: str
+    after: int
+    duration_s: float
+    choice: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlan:
+    """A round."""
+
+    seed: int
+    members: tuple[MemberPlan, ...]
+    faults: tuple[FaultPlan, ...]
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        members = ", ".join(map(str, self.members))
+        faults = "; ".join(f"{f.kind} {f.target} after {f.after} for {f.duration_s:.1f} s" for f in self.faults)
+        return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
+
+
+_LOOPS = {
+    Protocol.CONSUMER: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR),
+    Protocol.CLASSIC: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.RAW),
+    Protocol.AUTO: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR),
+}
+MEMBER_WORDS = frozenset([*Loop, *Identity, *Protocol])
+
+
+def draw(
+    seed: int, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
+) -> RoundPlan:
+    """Draw a round. `words` limits loops, identities and protocols to those that it names, where it names some."""
+    random = Random(seed)  # noqa: S311 - repeatable
+    protocol = random.choice(_allowed(Protocol, words))
+    loops = _allowed(_LOOPS[protocol], words)
+    strategy = random.choice(("cooperative-sticky", "range"))
+    members = []
+    for number in range(1, random.choice((3, 3, 4)) + 1):
+        loop = random.choice(loops)
+        identity = random.choice(_allowed(Identity, words))
+        if loop is Loop.RAW and identity is Identity.POOL:
+            identity = Identity.STATIC
+        members.append(
+            MemberPlan(
+                name=f"m{number}",
+                loop=loop,
+                identity=identity,
+                protocol=protocol,
+                has_leases=loop is not Loop.RAW and random.random() < 2 / 3,
+                commits_automatically=loop in {Loop.POLL, Loop.CONSUME} and random.random() < 1 / 4,
+                strategy=strategy,
+            )
+        )
+    faults: list[FaultPlan] = []
+    after = 0
+    used: set[Family] = set()
+    for _ in range(random.choice((1, 2))):
+        kind = kinds[random.choice([name for name, one in kinds.items() if one.family not in used] or list(kinds))]
+        used.add(kind.family)
+        after += random.randint(_FEWEST_BEFORE, _MOST_BEFORE)
+        target = {
+            Family.BROKERS: str(random.choice(list(nodes))),
+            Family.MEMBERS: random.choice(members).name,
+            Family.NETWORK: random.choice(members).name,
+            Family.TOPIC: "",
+            Family.GROUP: "",
+        }[kind.family]
+        duration_s = round(random.uniform(kind.shortest_s, kind.longest_s), 1)
+        faults.append(
+            FaultPlan(
+                kind=kind.name, target=target, after=after, duration_s=duration_s, choice=random.randrange(1 << 16)
+            )
+        )
+    return RoundPlan(seed=seed, members=tuple(members), faults=tuple(faults))
+
+
+def _allowed(given: Iterable[WordT], words: frozenset[str]) -> list[WordT]:
+    found = list(given)
+    return [one for one in found if one in words] or found

@@ -1,0 +1,38 @@
+"""The table of a run: each fault with its rounds and their worst figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.chaos.rounds import Outcome
+
+_HEADER = "| fault | rounds | failed | records | worst stall | lost | repeated | overlap |"
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """Return the table; a round of two faults is in the rows of both."""
+    by_fault: dict[str, list[Outcome]] = {}
+    every: list[Outcome] = []
+    for outcome in outcomes:
+        every.append(outcome)
+        for fault in {one.kind for one in outcome.plan.faults}:
+            by_fault.setdefault(fault, []).append(outcome)
+    rows = [_row(name, found) for name, found in sorted(by_fault.items())]
+    return "\n".join([_HEADER, "|---|---|---|---|---|---|---|---|", *rows, _row("all", every)])
+
+
+def _row(name: str, outcomes: list[Outcome]) -> str:
+    figures = [outcome.verdict.figures for outcome in outcomes]
+    failed = sum(not outcome.has_passed for outcome in outcomes)
+    worst_stall_s = max((one.worst_stall_s for one in figures), default=0.0)
+    overlap_s = max((one.overlap_s for one in figures), default=0.0)
+    values = [
+        f"{len(outcomes)}",
+        f"{failed}",
+        f"{sum(one.records for one in figures):,}",
+        f"{worst_stall_s:.1f} s",
+        f"{sum(one.lost for one in figures)}",
+        f"{sum(one.repeated for one in figures)}",
+        f"{overlap_s * 1000:.0f} ms",
+    ]
+    return f"| {name} | {' | '.join(values)} |"

@@ -1,0 +1,113 @@
+"""One round: its members begin, its faults happen, everything heals, the group consumes to the end, the checker judges.
+
+The folder of the round has the history, the log and the recording of each member. It is kept if the round failed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from consumer_membership.devbroker import Broker
+from tests.chaos import history as h
+from tests.chaos.checker import Verdict, check
+from tests.chaos.faults import KINDS, inflict
+from tests.chaos.plan import FaultPlan, RoundPlan
+from tests.chaos.world import World
+
+#: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
+BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
+#: How long records are produced after the faults, and how long the members stay after the last record.
+AFTER_S, CALM_S = 3.0, 4.0
+_CALM_WITHIN_S = 45.0
+_CALM = frozenset({"consuming", "idle", "paused"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a round; `troubles` are what the harness itself met, `seconds` is its duration."""
+
+    plan: RoundPlan
+    verdict: Verdict
+    troubles: tuple[str, ...]
+    seconds: float
+    folder: Path
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether no rule was broken."""
+        return not self.verdict.violations and not self.troubles
+
+
+def run_round(broker: Broker, plan: RoundPlan, folder: Path) -> Outcome:
+    """Run a round in this folder."""
+    began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.txt").write_text(f"{plan}\n")
+    troubles: list[str] = []
+    with World(broker, plan.members, folder) as world:
+        if world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
+            _suffer(world, plan.faults, troubles)
+        else:
+            troubles.append(f"no record within {BEGIN_S:.0f} s")
+        _settle(world, troubles)
+    troubles += world.producer.failures
+    verdict = check(h.read_all(folder))
+    lines = [*troubles, *map(str, verdict.violations)]
+    (folder / "verdict.txt").write_text("\n".join([str(plan), str(verdict.figures), *lines, ""]))
+    return Outcome(
+        plan=plan, verdict=verdict, troubles=tuple(troubles), seconds=time.monotonic() - began, folder=folder
+    )
+
+
+def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) -> None:
+    """Begin each fault when the group has received its number of records; return when all are over."""
+    is_over = threading.Event()
+    threads = []
+
+    def run(fault: FaultPlan) -> None:
+        try:
+            inflict(world, fault.kind, fault.target, fault.choice, is_over, fault.duration_s)
+        except Exception as error:  # noqa: BLE001 - the round reports it, and ends in order
+            troubles.append(f"fault {fault.kind}: {error!r}")
+
+    for fault in faults:
+        # A fault may keep the group from the records until the next one: then the next one begins in the middle of it.
+        world.wait(lambda: len(world.progress.read().received) >= fault.after, FAULT_S)  # noqa: B023 - called at once
+        thread = threading.Thread(target=run, args=[fault], name=fault.kind, daemon=True)
+        thread.start()
+        threads.append(thread)
+    for thread, fault in zip(threads, faults, strict=True):
+        thread.join(KINDS[fault.kind].longest_s + 300.0)
+        if thread.is_alive():
+            troubles.append(f"fault {fault.kind} did not end")
+
+
+def _settle(world: World, troubles: list[str]) -> None:
+    """Heal, consume to the end, and wait until the members are calm."""
+    world.heal()
+    enough = len(world.progress.read().acknowledged) + 100
+    world.wait(lambda: len(world.progress.read().acknowledged) >= enough, AFTER_S)
+    world.producer.stop()
+    if not world.wait(lambda: world.progress.read().missing == 0, SETTLE_S):
+        troubles.append(f"{world.progress.missing} records were not received within {SETTLE_S:.0f} s")
+        return
+    settled_at = time.monotonic()
+    if not world.wait(lambda: time.monotonic() > settled_at + CALM_S and _is_calm(world), _CALM_WITHIN_S):
+        troubles.append(f"not calm {_CALM_WITHIN_S:.0f} s after the last record: {_states(world)}")
+    world.history.write(h.Settled())
+
+
+def _states(world: World) -> dict[str, str]:
+    world.progress.read()
+    names = [member.name for member in world.members.values() if member.is_running]
+    states = world.progress.states
+    return {name: f"{states[name].state} {states[name].verdict}" for name in names if name in states}
+
+
+def _is_calm(world: World) -> bool:
+    return all(
+        state.partition(" ")[0] == "STABLE" and state.partition(" ")[2] in _CALM for state in _states(world).values()
+    )
