@@ -201,6 +201,11 @@ def fuzzing(stage: Running) -> int:
     return stage.python("-m", "tests.fuzzing", "--seconds", "60", "--seed", str(stage.plan.seed))
 
 
+def chaos(stage: Running) -> int:
+    """Ten minutes of faults on a cluster of three nodes; a checker judges what the members received and committed."""
+    return stage.python("-m", "tests.chaos", "--minutes", "10", "--seed", str(stage.plan.seed))
+
+
 def wheel(stage: Running) -> int:
     """Source archive and wheel build and pass `twine check`; the wheel installs, imports, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
@@ -298,6 +303,7 @@ STAGES: dict[str, Stage] = {
     "broker": Stage(broker, waits=True, needs=f"{_BROKER}; Java 17 for Spark; {_PIP}"),
     "docker": Stage(docker, is_full=True, waits=True, needs="a Docker engine (left out where none answers)"),
     "hosts": Stage(hosts, is_full=True, waits=True, needs="network namespaces: Linux, root and iproute2"),
+    "chaos": Stage(chaos, is_full=True, waits=True, needs="Java 17 with Maven, for a cluster of three nodes"),
     "newest-spark": Stage(newest_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
     "connect-spark": Stage(connect_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
 }

@@ -73,6 +73,7 @@ from consumer_membership.translation.remedies import REMEDIES
 from consumer_membership.translation.verdicts import error_name
 from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
+from tests.chaos import __main__ as chaos
 from tests.exploration import __main__ as exploration
 from tests.fuzzing import __main__ as fuzzing
 from tests.kafkatest import __main__ as kafkatest
@@ -108,6 +109,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "consumer_membership.kafkatest": kafkatest_arguments._parser,
     "tests": everything._parser,
     "tests.benchmarks": benchmarks._parser,
+    "tests.chaos": chaos._parser,
     "tests.exploration": exploration._parser,
     "tests.fuzzing": fuzzing._parser,
     "tests.kafkatest": kafkatest._parser,

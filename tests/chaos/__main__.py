@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from tests.chaos import small
 from tests.chaos.faults import KINDS
 from tests.chaos.plan import MEMBER_WORDS, RoundPlan, draw
 from tests.chaos.report import table
@@ -42,6 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--members", default="", metavar="A,B", help=f"only these: {', '.join(sorted(MEMBER_WORDS))}")
     parser.add_argument("--keep", type=Path, default=RESULTS, metavar="DIR", help="the folder of failed rounds")
     parser.add_argument("--keep-all", action="store_true", help="also keep the folders of rounds that passed")
+    parser.add_argument(
+        "--planted", nargs="*", metavar="NAME", help="instead, plant these bugs, or all, and require that each is found"
+    )
     parser.add_argument("--list", action="store_true", help="print the rounds that would run, and run none")
     return parser
 
@@ -50,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rounds; return 0 if all passed."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.planted is not None:
+        return small.run_planted(options.planted)
     names = [name for name in options.faults.split(",") if name]
     words = frozenset(word for word in options.members.split(",") if word)
     if unknown := [*(set(names) - KINDS.keys()), *(words - MEMBER_WORDS)]:
@@ -96,7 +102,8 @@ def _run(plans: Sequence[RoundPlan], keep: Path, minutes: float | None, *, keeps
                 shutil.rmtree(folder)
                 continue
             lines = [*outcome.troubles, *map(str, outcome.verdict.violations)]
-            print("\n".join(f"    {line}" for line in lines[:_SHOWN]), flush=True)
+            for line in lines[:_SHOWN]:
+                print(f"    {line}", flush=True)
             if len(lines) > _SHOWN:
                 print(f"    and {len(lines) - _SHOWN} more: {folder}/verdict.txt", flush=True)
     return outcomes

@@ -114,6 +114,11 @@ class FaultPlan:
     duration_s: float
     choice: int
 
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        target = f" {self.target}" if self.target else ""
+        return f"{self.kind}{target} after {self.after} for {self.duration_s:.1f} s"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlan:
@@ -126,7 +131,7 @@ class RoundPlan:
     def __str__(self) -> str:
         """Return one line for people."""
         members = ", ".join(map(str, self.members))
-        faults = "; ".join(f"{f.kind} {f.target} after {f.after} for {f.duration_s:.1f} s" for f in self.faults)
+        faults = "; ".join(map(str, self.faults))
         return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
 
 

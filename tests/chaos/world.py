@@ -153,13 +153,20 @@ class RecordWriter:
             if error is not None:
                 self.failures.append(f"{partition} {number}: {error.str()}")
                 return
-            offset = message.offset()
-            assert offset is not None
-            self._history.write(h.Produced(partition=partition, offset=offset, number=number, key=key))
+            # A repeated request of an idempotent producer is acknowledged without an offset.
+            if (offset := message.offset()) is not None:
+                self._history.write(h.Produced(partition=partition, offset=offset, number=number, key=key))
 
-        with suppress(BufferError):
+        try:
             self._producer.produce(partition.topic, str(number), key, partition=partition.number, on_delivery=delivered)
-            self._numbers[partition.number] += 1
+        except BufferError:
+            return
+        except KafkaException as error:
+            # The producer does not know a new partition, or a re-created topic, until it reads the metadata again.
+            if error.args[0].code() not in {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}:
+                self.failures.append(f"{partition} {number}: {error}")
+            return
+        self._numbers[partition.number] += 1
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.chaos import planted
 from tests.chaos.members.account import Account
 from tests.chaos.plan import Loop, MemberPlan
 
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
     # A shell makes background processes ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    planted.apply_from_environment()
     plan = MemberPlan.from_json(member)
     # The imports of each program are its own: a member without this package does not import it.
     match plan.loop:

@@ -1,0 +1,127 @@
+"""The network between a member and its brokers: each mode does what its name says, on a server of one response."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.chaos.links import Links, Mode
+from tests.support.waiting import PATIENCE_S
+
+_SIZE = struct.Struct(">i")
+#: For what never arrives: shorter does not make the result wrong, only weaker.
+_SHORT_S = 0.2
+
+
+class EchoServer(socketserver.ThreadingTCPServer):
+    """Answers each frame with itself, and notes it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Echo)
+        self.arrived = threading.Semaphore(0)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Echo(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        while size := self.rfile.read(_SIZE.size):
+            body = self.rfile.read(_SIZE.unpack(size)[0])
+            assert isinstance(self.server, EchoServer)
+            self.server.arrived.release()
+            self.wfile.write(size + body)
+
+
+@pytest.fixture
+def server() -> Iterator[EchoServer]:
+    """A server that answers each frame with itself."""
+    with EchoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def connected(links: Links) -> Iterator[socket.socket]:
+    """A connection of the member."""
+    host, _, port = links.servers.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+        yield connection
+
+
+def frame(body: bytes) -> bytes:
+    """A request."""
+    return _SIZE.pack(len(body)) + body
+
+
+def answer(connection: socket.socket, timeout_s: float = PATIENCE_S) -> bytes | None:
+    """The next response; None: there is none in time."""
+    connection.settimeout(timeout_s)
+    try:
+        size = connection.recv(_SIZE.size, socket.MSG_WAITALL)
+        return connection.recv(_SIZE.unpack(size)[0], socket.MSG_WAITALL)
+    except TimeoutError:
+        return None
+
+
+def test_passing_links_replace_the_address_of_a_broker_in_responses(server: EchoServer) -> None:
+    """Every connection of the member comes through its links."""
+    host, port = server.server_address[:2]
+    with Links([server.address]) as links, connected(links) as connection:
+        own_port = int(links.servers.rpartition(":")[2])
+        connection.sendall(frame(str(host).encode() + _SIZE.pack(int(port))))
+        assert answer(connection) == str(host).encode() + _SIZE.pack(own_port)
+
+
+def test_holding_links_deliver_everything_at_the_end(server: EchoServer) -> None:
+    """A pulled cable loses no byte and resets no connection."""
+    with Links([server.address]) as links, connected(links) as connection:
+        links.change(Mode.HOLD)
+        connection.sendall(frame(b"one"))
+        assert answer(connection, _SHORT_S) is None
+        links.change(Mode.PASS)
+        assert answer(connection) == b"one"
+
+
+def test_silent_links_lose_responses_only(server: EchoServer) -> None:
+    """The broker receives the request, whose response never comes."""
+    with Links([server.address]) as links, connected(links) as connection:
+        links.change(Mode.SILENCE)
+        connection.sendall(frame(b"one"))
+        assert server.arrived.acquire(timeout=PATIENCE_S)
+        assert answer(connection, _SHORT_S) is None
+        links.change(Mode.PASS)
+        connection.sendall(frame(b"two"))
+        assert answer(connection) == b"two"
+
+
+def test_resetting_links_end_connections(server: EchoServer) -> None:
+    """A present connection is reset."""
+    with Links([server.address]) as links, connected(links) as connection:
+        connection.sendall(frame(b"one"))
+        assert answer(connection) == b"one"
+        links.change(Mode.RESET)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+
+
+def test_forgetting_links_silence_present_connections_only(server: EchoServer) -> None:
+    """A connection that is opened afterwards works."""
+    with Links([server.address]) as links, connected(links) as connection:
+        connection.sendall(frame(b"one"))
+        assert answer(connection) == b"one"
+        links.forget()
+        connection.sendall(frame(b"two"))
+        with connected(links) as other:
+            other.sendall(frame(b"three"))
+            assert answer(other) == b"three"
+        assert answer(connection, _SHORT_S) is None

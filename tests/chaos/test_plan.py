@@ -1,0 +1,68 @@
+"""The rounds that a seed draws: equal for equal seeds, and within what was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.faults import KINDS
+from tests.chaos.plan import Family, Identity, Loop, MemberPlan, Protocol, RoundPlan, draw
+
+NODES = (1, 2, 3)
+
+
+def rounds(*words: str, count: int = 500) -> list[RoundPlan]:
+    """The rounds of the first seeds."""
+    return [draw(seed, KINDS, NODES, frozenset(words)) for seed in range(count)]
+
+
+def test_draw_returns_equal_rounds_for_equal_seeds() -> None:
+    """A round is repeated by its seed, and other seeds draw other rounds."""
+    assert rounds() == rounds()
+    assert len(set(map(str, rounds()))) > 450
+
+
+def test_draw_covers_all_faults_loops_identities_and_protocols() -> None:
+    """Each row of the table of faults and each kind of member occurs."""
+    drawn = rounds()
+    assert {fault.kind for one in drawn for fault in one.faults} == set(KINDS)
+    members = [member for one in drawn for member in one.members]
+    assert {member.loop for member in members} == set(Loop)
+    assert {member.identity for member in members} == set(Identity)
+    assert {member.protocol for member in members} == set(Protocol)
+
+
+def test_draw_limits_members_to_the_given_words() -> None:
+    """Words of one kind leave the other kinds free."""
+    members = [member for one in rounds("static", "poll", count=100) for member in one.members]
+    assert {(member.identity, member.loop) for member in members} == {(Identity.STATIC, Loop.POLL)}
+    assert {member.protocol for member in members} == set(Protocol)
+
+
+def test_two_faults_of_a_round_affect_different_families() -> None:
+    """One node is away at most, so that the records keep two replicas."""
+    for one in rounds():
+        families = [KINDS[fault.kind].family for fault in one.faults]
+        assert len(families) == len(set(families))
+        assert all(
+            KINDS[fault.kind].shortest_s <= fault.duration_s <= KINDS[fault.kind].longest_s for fault in one.faults
+        )
+
+
+def test_a_group_of_the_consumer_protocol_has_no_members_of_confluent_kafka() -> None:
+    """They join classic groups, with the strategy of all others."""
+    for one in rounds():
+        assert len({(member.protocol, member.strategy) for member in one.members}) == 1
+        if one.members[0].protocol is not Protocol.CLASSIC:
+            assert Loop.RAW not in {member.loop for member in one.members}
+
+
+@pytest.mark.parametrize("member", rounds()[0].members, ids=str)
+def test_member_plan_is_equal_after_its_command_line(member: MemberPlan) -> None:
+    """The program of a member gets the whole plan."""
+    assert MemberPlan.from_json(member.to_json()) == member
+
+
+def test_the_table_has_at_least_twenty_five_faults_of_all_families() -> None:
+    """Brokers, members, their network, the topic and the group."""
+    assert len(KINDS) >= 25
+    assert {kind.family for kind in KINDS.values()} == set(Family)
