@@ -172,7 +172,10 @@ def draw(
     after = 0
     used: set[Family] = set()
     for _ in range(random.choice((1, 2))):
-        kind = kinds[random.choice([name for name, one in kinds.items() if one.family not in used] or list(kinds))]
+        left = [name for name, one in kinds.items() if one.family not in used]
+        if not left:
+            break
+        kind = kinds[random.choice(left)]
         used.add(kind.family)
         after += random.randint(_FEWEST_BEFORE, _MOST_BEFORE)
         target = {

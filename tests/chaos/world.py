@@ -118,6 +118,9 @@ class RecordWriter:
 
     def stop(self) -> None:
         """Stop, and wait until all records are acknowledged."""
+        if not self._thread.is_alive():
+            # A round without records would pass.
+            self.failures.append("the producer failed, and ended before the round did")
         self._is_over.set()
         self._thread.join()
         left = self._producer.flush(120.0)
