@@ -43,6 +43,8 @@ _STEP_S = 25.0
 _PACE_S = 0.004
 #: The records of each partition that a member has to receive before the next step.
 _SOME = 10
+#: How many records are written while a member that will be stopped does not poll.
+_IN_HAND = 100
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 #: How long nothing happens before the round is settled; samples are taken every 0.1 s.
 _CALM_S = 0.5
@@ -191,6 +193,10 @@ class Round:
         self._reach(lambda: self._gets("a", 2) and self._gets("b", 2), "both own half")
         self._writer.write(h.FaultBegan(fault="stop", target="a"))
         stopped = psutil.Process(self._members["a"].pid)
+        # It has fetched records in hand when it is stopped.
+        stopped.send_signal(signal.SIGUSR1)
+        more = len(self.load.acknowledged) + _IN_HAND
+        self._reach(lambda: len(self.load.acknowledged) > more, "records in hand")
         stopped.suspend()
         try:
             self._reach(lambda: self._gets("b", PARTITIONS), "b owns all")

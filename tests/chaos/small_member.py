@@ -1,7 +1,8 @@
 """A member of the small world (`small`): one thread polls, one samples, and each event goes to the history.
 
 `python -m tests.chaos.small_member FOLDER NAME ORDERS`, where ORDERS is the JSON of `Orders`. It ends after SIGTERM,
-with a close. A planted bug (`planted`) is applied before the package is imported.
+with a close, and does not poll for a while after SIGUSR1. A planted bug (`planted`) is applied before the package is
+imported.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _POLL_S = 0.05
 #: How often a member commits, and samples its statements.
 _COMMIT_S = 0.2
 _SAMPLE_S = 0.1
+#: For how long the application does not poll after SIGUSR1, so that fetched records wait.
+_BUSY_S = 1.5
 #: How late the worker of `commits="late"` commits a record.
 _LATE_S = 0.3
 
@@ -64,6 +67,7 @@ class Member:
         self._writer = writer
         self._orders = orders
         self._ends = threading.Event()
+        self._is_busy = threading.Event()
         self._positions: dict[h.Partition, int] = {}
         self._late: queue.Queue[tuple[int, Message]] = queue.Queue()
         self._number = 0
@@ -75,6 +79,10 @@ class Member:
     def end(self) -> None:
         """Close soon."""
         self._ends.set()
+
+    def be_busy(self) -> None:
+        """Do not poll for a while."""
+        self._is_busy.set()
 
     def run(self) -> None:
         """Consume until the end."""
@@ -88,6 +96,9 @@ class Member:
             thread.start()
         commits_at = 0.0
         while not self._ends.is_set():
+            if self._is_busy.is_set():
+                self._ends.wait(_BUSY_S)
+                self._is_busy.clear()
             begun = h.now_ns()
             message = self.consumer.poll(_POLL_S)
             if message is not None and message.error() is None:
@@ -219,6 +230,7 @@ def main(arguments: list[str]) -> None:
         )
         member = Member(writer, orders)
         signal.signal(signal.SIGTERM, lambda *_: member.end())
+        signal.signal(signal.SIGUSR1, lambda *_: member.be_busy())
         member.run()
 
 
