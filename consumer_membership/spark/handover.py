@@ -255,7 +255,7 @@ class Handover:
         except LeaseOverError as over:
             # A process that was stopped or cut off. Its member may still have its place: then two heartbeats show it.
             fenced = FencedError(str(over))
-            if self._is_out_of_the_group(fenced):
+            if self._is_out_of_the_group(fenced) or self._consumer.membership().state is MemberState.FATAL:
                 raise fenced from over
         self._sink(batch, context)
 

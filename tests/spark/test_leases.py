@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
 
-from consumer_membership.errors import LeaseOverError
+from consumer_membership.errors import FencedError, LeaseOverError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.batches import ranges_of, runs_of
@@ -164,6 +164,21 @@ def test_batch_whose_lease_ended_inside_the_sink_is_dropped_by_a_fenced_member(
     sink = Guarded(stop)
     assert not is_taken(plan, consumer, sink, lambda: None)
     assert (sink.finished, consumer.member.committed) == ([], {})
+
+
+def test_failed_sink_of_a_replaced_member_is_not_called_again(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """The lease ended inside a call that failed, and a later attempt took the place: the task ends."""
+    calls: list[int] = []
+
+    def sink(batch: list[Message], _: SinkContext) -> None:
+        calls.append(len(batch))
+        end_leases(consumer)
+        consumer.member.in_state(MemberState.FATAL)
+        raise ConnectionError
+
+    with pytest.raises(FencedError, match="is over"):
+        is_taken(plan, consumer, sink, lambda: None)
+    assert len(calls) == 1
 
 
 def test_context_has_the_lease_of_each_partition(plan: MemberPlan, consumer: ScriptedConsumer) -> None:

@@ -193,8 +193,8 @@ class ParquetSink:
     def _publish(self, context: SinkContext, parts: Mapping[Partition, _Part]) -> bool:
         if any(self._storage.has(part.chain.file(part.position)) for part in parts.values()):
             return False
-        context.check_leases()
         for place, part in parts.items():
+            context.check_leases()
             if not part.draft.publish():
                 return False
             self._ends[context.group, place] = part.fence
