@@ -101,6 +101,7 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ev.GroupDescribeFailed(request_id=1, error=UNKNOWN),
         ev.SessionTimeoutLearned(session_timeout_s=45.0),
         ev.Warmed(attempt=1),
+        ev.HolderChecked(request_id=1, is_dead=True),
         ev.NotesRead(request_id=1, notes={}),
         ev.NotesNotRead(request_id=1, error=UNKNOWN),
         ev.NoteWritten(request_id=1),
