@@ -8,7 +8,7 @@ as for every other sink, and the records of a key also run in order from one bat
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
@@ -18,6 +18,7 @@ from typing import Literal, cast
 from confluent_kafka import Message
 from tenacity import BaseRetrying
 
+from consumer_membership.clients.lease import Lease
 from consumer_membership.errors import ConfigurationError, FencedError, InternalError, LeaseOverError
 from consumer_membership.metrics.handler_ledger import HandlerLedger
 from consumer_membership.processing.calls import FunctionCall, HandlerCalls
@@ -230,7 +231,8 @@ class _Handling:
         """Return when all records of the batch are finished; raise if one cannot be, when no handler runs any more."""
         self._batch = context
         work = self._work
-        work.lease = lambda: _end_of_leases(context)
+        leases = [context.lease(one.place) for one in context.ranges] if context.ownership.has_leases else []
+        work.lease = lambda: _end_of(leases)
         partitions = [TopicPartition(*one.place) for one in context.ranges]
         for partition, one, fence in zip(partitions, context.ranges, context.fences, strict=True):
             work.assign(partition, fence.epoch, UnfinishedOffsets(one.first, None, _NO_METADATA_LIMIT))
@@ -282,11 +284,11 @@ class _Handling:
         self._resources.close()
 
 
-def _end_of_leases(context: SinkContext) -> Instant | None:
+def _end_of(leases: Sequence[Lease]) -> Instant | None:
     """Return until when records of the batch may start; None: leases are not enabled."""
-    if not context.ownership.has_leases:
+    if not leases:
         return None
-    left_s = min(context.lease(part.place).remaining for part in context.ranges)
+    left_s = min(lease.remaining for lease in leases)
     return monotonic() + left_s if left_s else -inf
 
 
