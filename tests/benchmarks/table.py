@@ -30,6 +30,7 @@ from tests.benchmarks.figures import (
     imports,
     memory,
     observability,
+    overlap,
     rolling,
     scale_out,
     secured_start,
@@ -209,6 +210,15 @@ ROWS = (
             f"hand-over: median at most {rolling.MEDIAN_S} s, worst {rolling.WORST_S} s",
             "hand-over, pool: 0 repeated, 0 lost, 0 moved at other processes",
         ),
+        is_by_name=True,
+    ),
+    Row(
+        name="overlap",
+        measure=overlap.run,
+        compares="ours with and without leases, confluent-kafka, Java; faults of the older owner",
+        workers=("owner",),
+        unit="ms",
+        bounds=("with leases: 0 ms in all rounds, except a takeover by a second process with the same id",),
         is_by_name=True,
     ),
     Row(

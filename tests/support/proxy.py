@@ -4,6 +4,7 @@ All connections of the client, including librdkafka's, go through the proxy, bec
 responses by its own (`tests.benchmarks.proxy`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
 connection is reset and sent bytes arrive late, as TCP resends them; `cut` is a firewall that resets every connection.
 `delay` holds back a single request: its client has given it up, or sent it again, and the broker still receives it.
+`silence` holds only the connections that carry requests of some kinds, as if the node at their end were cut off.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Proxy:
         self._delays: int | None = None
         self._resets_late = False
         self._late: bytes | None = None
+        self._silences: frozenset[int] = frozenset()
+        self._speaks = asyncio.Event()
         self._sockets: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
         #: Requests that wait for the network's return, by api key.
@@ -109,11 +112,22 @@ class Proxy:
         def end() -> None:
             self._resets = False
             self._holds_from = None
+            self._silences = frozenset()
+            self._speaks.set()
             if forgets:
                 self._passes = asyncio.Event()
             self._passes.set()
 
         self._do(end)
+
+    def silence(self, kinds: frozenset[int]) -> None:
+        """Hold each connection from its next request of these kinds on, until `heal`; other connections continue."""
+
+        def begin() -> None:
+            self._silences = kinds
+            self._speaks.clear()
+
+        self._do(begin)
 
     def delay(self, kind: int, *, resets: bool) -> None:
         """Hold the next request of this kind until `arrive`, while later bytes pass.
@@ -223,9 +237,11 @@ class Proxy:
                     return
                 if kind == self._holds_from:
                     passes.clear()
-                if not passes.is_set():
+                if not passes.is_set() or kind in self._silences:
                     self._note(lambda: self.held.update([kind]))  # noqa: B023 - called at once
                     await passes.wait()
+                    if kind in self._silences:
+                        await self._speaks.wait()
                     self._note(lambda: self.held.subtract([kind]))  # noqa: B023 - called at once
                 writer.write(frame)
                 self._note(lambda: self.passed.update([kind]))  # noqa: B023 - called at once
