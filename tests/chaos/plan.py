@@ -195,5 +195,6 @@ def draw(
 
 
 def _allowed(given: Iterable[WordT], words: frozenset[str]) -> list[WordT]:
-    found = list(given)
-    return [one for one in found if one in words] or found
+    """Return the values that the command line allows; all of them if it allows none."""
+    values = list(given)
+    return [value for value in values if value in words] or values
