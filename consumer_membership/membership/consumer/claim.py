@@ -5,9 +5,9 @@ crashed member. `group.instance.id.conflict.policy` decides:
 
 - takeover: the newest member wins. It releases the holder (a heartbeat with the holder's member id, this instance id
   and epoch -2), then joins and has the holder's partitions at once. Only a member that the application just made join
-  takes over, and from one holder in each such join: one that was fenced, or returns after a missed
-  poll, may be the older of two and ends instead. Hence two processes never take an id from each other in turns. A
-  holder whose heartbeat arrives between release and join has its place again, and is released again.
+  takes over, and from one holder in each such join: a member that was fenced, or returns after a missed poll, may be
+  the older of two and ends instead. Hence two processes never take an id from each other in turns. A
+  holder whose heartbeat arrives between release and join holds the id again, and is released again.
   A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
   cannot help: it does not report when a member joined.
@@ -26,9 +26,10 @@ Then the member releases the place that the instance has already (epoch -1 on be
 
 A member with a pool (`group.instance.id.pool`) takes no id from a live holder: it requests the holders
 (ConsumerGroupDescribe) and claims a free id. An id that was released with -2 comes first, because its partitions wait
-for its next holder; else an id without a holder; at random among equals, so that members that claim at the same moment
-try different ones. The coordinator decides: it gives each id to one member. The description shows what is committed to
-the coordinator's log, which is a little behind: if a refusal's message names another holder, the message counts.
+for its next holder; then an id without a holder. Among several such ids the member chooses at random, so that members
+that claim at the same moment try different ids. The coordinator gives each id to one member. The description shows the
+committed part of the coordinator's log, which is a little behind: if a refusal's message names another holder, the
+message counts.
 
 | state | the join | meaning |
 |---|---|---|
@@ -140,7 +141,7 @@ CLAIM_TRANSITIONS: tuple[TransitionRule[ClaimState], ...] = (
     TransitionRule((_S.ASKED,), _T.NO_PLACE, _S.REFUSED, "group.instance.id.conflict.policy, KIP-389"),
 )
 
-#: The same, by state and trigger.
+#: The targets of the transitions, by state and trigger.
 CLAIM_TARGETS = transitions_by_trigger(CLAIM_TRANSITIONS)
 
 
@@ -209,7 +210,7 @@ class InstanceClaim:
         self._awaited: int | None = None
 
     def _enter(self, trigger: ClaimTrigger) -> None:
-        """Follow this trigger, or stay; only RELEASING has a stale holder, ASKED and CHECKING wait for a response."""
+        """Fire this trigger, or stay; only RELEASING has a stale holder, ASKED and CHECKING wait for a response."""
         if trigger is not _T.HOLDER_FOUND:
             self.stale_holder = None
         if trigger not in (_T.ASKED, _T.HOLDER_SUSPECTED):
@@ -245,7 +246,7 @@ class InstanceClaim:
 
     @property
     def _patient_since(self) -> Instant | None:
-        """Since when the holder should be gone; None: it need not be."""
+        """Since when the holder should have released the id; None: it still has time."""
         since = self._attempt.waits_since
         return since if since is None else self.successor.waits_for_release_since(since)
 
@@ -287,7 +288,7 @@ class InstanceClaim:
         """When the group is to be described."""
         return self._attempt.look_at if self.state is _S.LOOKING else None
 
-    # ---- the way into the group ----
+    # ---- the join ----
 
     def begin(self, *, asked_at: Instant | None) -> None:
         """A join begins; `asked_at`: when the application subscribed; None: it continues after a fence or a pause."""
@@ -454,7 +455,7 @@ class InstanceClaim:
     # ---- proof ----
 
     def _suspect(self, holder: Holder | None) -> None:
-        """A refused join named this holder, or none: check it, or look it up."""
+        """Check the holder that a refused join named, or look it up."""
         now = self._event.now
         next_at = now + self._backoff.next_delay()
         if holder is not None:
@@ -503,16 +504,16 @@ class InstanceClaim:
             message = (
                 f"group.instance.id '{self.id}' is still held by {_called(holder)} after "
                 f"{now - attempt.held_since:.0f} s, longer than a session lasts, so that process is alive, and this "
-                "one continues to wait; close one of the two, or give each process its own id"
+                "process continues to wait; close one of the two, or give each process its own id"
             )
             self._event.emit(Warned(words=message))
 
     # ---- refusals ----
 
     def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
-        """The error of a member that may not take over, or not any more.
+        """Return the error of a member that may not take over, or not any more.
 
-        A member that was replaced while it was out of its group gets the same error as one that is replaced in it.
+        A member that was replaced while it was out of its group gets the same error as a member that is replaced in it.
         """
         held = f"group.instance.id '{self.id}' is held by {_called(Holder(member_id=holder) if holder else None)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:
@@ -549,10 +550,10 @@ class InstanceClaim:
         self._enter(_T.NO_PLACE)
         return Fatal(error)
 
-    # ---- the answers ----
+    # ---- responses ----
 
     def answered(self, event: GroupDescribed | GroupDescribeFailed | HolderChecked, own: str) -> Fatal | None:
-        """Continue with the answer to the question that was asked last; `own` is this member's id."""
+        """Continue with the response to the last request; `own` is this member's id."""
         if event.request_id != self._awaited:
             return None
         match event:
@@ -581,12 +582,12 @@ class InstanceClaim:
         return None
 
     def _answer_holder(self, found: Holder | None, own: str) -> None:
-        """The holder of a fixed id is known, or there is none."""
+        """Continue with the holder of a fixed id, if it has a holder."""
         attempt = self._attempt
         if found is None or (attempt.named is not None and found.member_id != attempt.named):
             found = Holder(member_id=attempt.named) if attempt.named is not None else None
         if found is None or found.member_epoch == LEAVE_STATIC_EPOCH:
-            # No member holds it any more: the next join will show.
+            # No member holds the id any more, as far as the description shows: join.
             self._join_waiting()
         elif found.member_id == own:
             self._release(found)
@@ -612,7 +613,7 @@ class InstanceClaim:
         self._look(self._watch.next_at(now, is_imminent=self.successor.expects_release))
 
     def _look_for_successor(self, found: Holder | None, own: str) -> Fatal | None:
-        """This member handed its fixed id over: it ends when another member holds it, or takes it again."""
+        """Wait for the successor of a fixed id: end when it holds the id, or join again if it does not come."""
         is_free = found is None or found.member_id == own or found.member_epoch == LEAVE_STATIC_EPOCH
         if not is_free:
             return self._end_as_predecessor(found)
@@ -628,7 +629,7 @@ class InstanceClaim:
         return Fatal(_fenced(message))
 
     def _not_described(self, event: GroupDescribeFailed) -> Fatal | None:
-        """The holders cannot be read: the coordinator's message is used instead, and a pool chooses at random."""
+        """Use the coordinator's message, because the holders cannot be read; a pool chooses at random."""
         attempt = self._attempt
         if attempt.full is not None:
             return self._refuse(attempt.full)
@@ -666,17 +667,17 @@ class InstanceClaim:
     # ---- the release ----
 
     def released(self) -> None:
-        """The release was answered, or there was nothing left to release: join."""
+        """Join: the release was answered, or the holder had already left."""
         if self.stale_holder is not None and self.id is not None and not self._attempt.own_releases:
             self._event.emit(InstanceReleased(instance_id=self.id, holder=self.stale_holder))
         self._enter(_T.JOIN_CLEARED)
 
     def cancel_release(self) -> None:
-        """Release no member: the coordinator does not let this one do so."""
+        """Release no member: the coordinator refuses that."""
         self._enter(_T.JOIN_CLEARED)
 
     def lost_race_error(self, error: BrokerError) -> BrokerError:
-        """FENCED_INSTANCE_ID instead of a release: another member was faster."""
+        """Return the error for FENCED_INSTANCE_ID in response to a release: another member was faster."""
         return _fenced(
             f"another member took over group.instance.id '{self.id}' at the same time; give each process its own id "
             f"(the coordinator responded: {error.message})"

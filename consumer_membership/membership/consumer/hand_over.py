@@ -1,17 +1,17 @@
 """The hand-over of an instance id from its holder, the predecessor, to a new process, the successor.
 
-With `group.instance.id.conflict.policy=hand-over` a new process does not take the id of a live holder. It prepares
-itself for the holder's partitions, which the description of the group shows (`WarmPartitions`), and then leaves a note
-for the holder. The holder reads the notes about once a second. If one names it, it releases its partitions as in a
-leave, and leaves with epoch -2. Then the id is free, and the successor gets the same partitions at the same epoch: no
-other member notices.
+With `group.instance.id.conflict.policy=hand-over` a new process does not take the id of a live holder. It prepares for
+the holder's partitions, which the description of the group shows (`WarmPartitions`), and then writes a note for the
+holder. The holder reads its note about once a second. If the note names it, it releases its partitions as in a leave,
+and leaves with epoch -2. Then the id is free, and the successor receives the same partitions at the same epoch, without
+a rebalance of other members.
 
 A note is committed metadata of the helper group `<group.id>.hand-over`, at the first partition that the predecessor
 owns, so that notes to several holders never collide. Notes are hints, and the coordinator decides which member holds
-an id: a lost, late or wrong note costs time and never a partition. Hence each crash ends as it does with `wait`.
+an id: a lost, late or wrong note costs time and never a partition. A crash therefore ends as it does with `wait`.
 
 - If the successor ends before its note, nothing has happened. If it ends after its note, the id stays free for
-  `SUCCESSOR_S`; then the predecessor takes its place again, with the same partitions, and ignores this successor.
+  `SUCCESSOR_S`; then the predecessor joins with its id again, keeps the same partitions, and ignores this successor.
 - If the predecessor ends, its id is released by its leave, or at the end of its session, and the successor joins.
 
 Only a member that the application just made join requests a hand-over, so two processes never take an id from each
@@ -19,25 +19,25 @@ other in turns. With a fixed id it makes its request to one holder in each such 
 the other, if other members were faster. A predecessor makes no request: with a fixed id it ends as soon as its
 successor holds the id, with a pool it waits for another id.
 
-The successor, whose end of the request is `InstanceClaim`'s join:
+The states of the successor; `InstanceClaim` sends its join:
 
 | state | meaning |
 |---|---|
-| IDLE | it makes no request: another policy, an older member, or no holder with partitions |
+| IDLE | the member requests no hand-over: another policy, an older member, or no holder with partitions |
 | WARMING | the application prepares for the partitions |
 | RAISED | on_warm raised; it is called again at the next poll |
 | READING | the holder's note is read, because another successor may have asked this holder |
-| WRITING | its own note is written |
-| ANNOUNCED | the holder is expected to release its place |
-| REFUSED | the brokers refuse the helper group: it waits as with `wait` |
+| WRITING | the successor's note is written |
+| ANNOUNCED | the note is written; the holder is expected to release its id |
+| REFUSED | the brokers refuse the helper group: the member waits as with `wait` |
 
-The predecessor:
+The states of the predecessor:
 
 | state | meaning |
 |---|---|
-| HOLDING | it reads the notes while it holds partitions |
-| RELEASING | it releases its partitions and its place |
-| RELEASED | its place is free; it takes no id before its successor had the time to |
+| HOLDING | the member reads its note while it holds partitions |
+| RELEASING | the member releases its partitions and its id |
+| RELEASED | the id is free; the member claims no id until its successor had time to join |
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ HELPER_SUFFIX = ".hand-over"
 READ_EVERY_S = 1.0
 #: The interval after the brokers refused the helper group: the right may be granted later.
 READ_REFUSED_EVERY_S = 60.0
-#: How long a released id is left to the successor. It is warm and describes the group every few milliseconds, so this
-#: is the length of a pause of its process, or of a lost connection.
+#: How long a released id is reserved for the successor. A successor describes the group every few milliseconds, so it
+#: needs this time only if its process pauses or its connection is lost.
 SUCCESSOR_S = 3.0
-#: How often a predecessor looks for its successor, which has its own fine interval.
+#: How often a predecessor describes the group to find its successor; the successor itself does so more often.
 LOOK_EVERY_S = 0.25
-#: How often a note that has no effect is written again: another successor may have replaced it, and have ended.
+#: How often a note without effect is written again: another successor may have replaced it, and may have ended.
 REPEAT_NOTE_S = 5.0
-#: How long an id that was released while the member waited is left to another successor, which may have asked for it.
+#: How long an id that was released while the member waited is reserved for another successor, which may have asked.
 RESERVED_S = 0.25
 
 
@@ -102,7 +102,7 @@ class SuccessorTrigger(Enum):
 
 
 class PredecessorState(Enum):
-    """The state of a holder that may hand its place over; the module's second table has the meanings."""
+    """The state of a holder that may hand its id over; the module's second table has the meanings."""
 
     HOLDING = "HOLDING"
     RELEASING = "RELEASING"
@@ -158,7 +158,7 @@ PREDECESSOR_TARGETS = transitions_by_trigger(PREDECESSOR_TRANSITIONS)
 
 
 def note_place(partitions: frozenset[TopicPartition]) -> TopicPartition | None:
-    """Return the partition at which the note for the owner of these partitions is; None: it has none."""
+    """Return the partition with the note for the owner of these partitions; None without partitions."""
     return min(partitions, default=None)
 
 
@@ -177,7 +177,7 @@ class Successor:
         self.holder: Holder | None = None
         #: Whether the application is ready for the holder's partitions, or there are none.
         self.is_warm = False
-        #: The member ids of holders whose place another member has by now.
+        #: The member ids of holders whose id another member holds by now.
         self._replaced: set[str] = set()
         #: The member ids of holders that another successor has asked, which may have ended since.
         self._asked_by_others: set[str] = set()
@@ -196,12 +196,12 @@ class Successor:
 
     @property
     def is_active(self) -> bool:
-        """Whether a holder is to hand its place over."""
+        """Whether the member requests a hand-over."""
         return self.state not in (_S.IDLE, _S.REFUSED)
 
     @property
     def expects_release(self) -> bool:
-        """Whether the holder may release its place at any moment, so that the group is described very often."""
+        """Whether the holder may release its id at any moment, so that the group is described very often."""
         limit_s = self._settings.drain_timeout_s + READ_EVERY_S
         return self._is_announced and self._event.now < self._announced_at + limit_s
 
@@ -210,7 +210,7 @@ class Successor:
         return self._announced_at > 0.0 and self.state in (_S.ANNOUNCED, _S.WRITING)
 
     def waits_for_release_since(self, since: Instant) -> Instant | None:
-        """Since when the holder should have released its place; None: that time has not come. `since`: of the claim."""
+        """Since when the holder should have released its id; None: not yet. `since`: when the claim began to wait."""
         if not self.is_active:
             return since
         if not self._is_announced:
@@ -222,7 +222,7 @@ class Successor:
         is_due = self.state in (_S.READING, _S.WRITING) and self._awaited is None
         return self._due_at if is_due or self.state is _S.ANNOUNCED else None
 
-    # ---- the way to the note ----
+    # ---- the request ----
 
     def _fire(self, trigger: SuccessorTrigger) -> None:
         self._machine.fire(trigger)
@@ -230,7 +230,7 @@ class Successor:
         self._due_at = self._event.now
 
     def begin(self) -> None:
-        """A join begins, or has ended: forget the holder."""
+        """Forget the holder: a join begins, or has ended."""
         self.holder = self.instance_id = self._place = None
         self.is_warm = False
         self._replaced.clear()
@@ -241,7 +241,7 @@ class Successor:
             self._fire(_T.ENDED)
 
     def consider(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
-        """Choose a holder of these instance ids, or follow the chosen one; the member has a request to make."""
+        """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested."""
         if self.state is _S.REFUSED:
             return
         if self.holder is not None and self.instance_id is not None:
@@ -249,7 +249,7 @@ class Successor:
             if found is not None and found.member_id == self.holder.member_id and _is_present(found):
                 self._follow(found)
                 return
-            # Another member has its place. With a fixed id that one may be newer, and gets no request.
+            # Another member holds the id. With a fixed id it may be newer than this member, and receives no request.
             self._replaced.update({self.holder.member_id} if is_pool else (one.member_id for one in holders.values()))
             self.holder = None
             self._announced_at = 0.0
@@ -263,7 +263,7 @@ class Successor:
             self.instance_id = candidates[int(self._jitter() * len(candidates))]
             self._warm(present[self.instance_id])
             return
-        # A place without partitions needs no preparation, and its holder has no note.
+        # A holder without partitions has no note, and the application need not prepare.
         self.is_warm |= bool(present) and not any(one.partitions for one in present.values())
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
@@ -276,7 +276,7 @@ class Successor:
         self._event.emit(WarmPartitions(attempt=self._attempt, partitions=holder.partitions))
 
     def _follow(self, found: Holder) -> None:
-        """The holder is still there; its partitions may have changed."""
+        """Follow the partitions of the chosen holder, which may have changed."""
         before = self.holder
         if before is None or found.partitions == before.partitions or not found.partitions:
             return
@@ -290,7 +290,7 @@ class Successor:
                 self._fire(_T.NOTE_OUTDATED)
 
     def warmed(self, event: Warmed) -> None:
-        """The application is ready, or on_warm raised."""
+        """Continue after on_warm, which returned or raised."""
         if event.attempt != self._attempt or self.state is not _S.WARMING:
             return
         if event.failed:
@@ -300,7 +300,7 @@ class Successor:
             self._fire(_T.WARMED)
 
     def polled(self) -> None:
-        """The application polls: on_warm that raised is called again."""
+        """Call on_warm again after it raised: the application polls."""
         if self.state is _S.RAISED and self.holder is not None:
             self._attempt += 1
             self._fire(_T.POLLED)
@@ -324,7 +324,7 @@ class Successor:
     # ---- responses ----
 
     def notes_read(self, event: NotesRead, own: str, *, is_pool: bool) -> None:
-        """The holder's note arrived: another successor may have asked this holder."""
+        """Continue with the holder's note, which shows whether another successor has asked this holder."""
         if event.request_id != self._awaited or self.state is not _S.READING or self.holder is None:
             return
         self._backoff.reset()
@@ -338,7 +338,7 @@ class Successor:
             self._fire(_T.HOLDER_FREE)
 
     def note_written(self, event: NoteWritten) -> None:
-        """The holder can read the note now."""
+        """Wait for the holder, which can read the note now."""
         if event.request_id != self._awaited or self.state is not _S.WRITING:
             return
         self._backoff.reset()
@@ -348,7 +348,7 @@ class Successor:
             self._announced_at = self._event.now
 
     def not_done(self, event: NotesNotRead | NoteNotWritten, group_id: str) -> None:
-        """A request failed: repeat it, or wait as with `wait` if the brokers refuse the helper group."""
+        """Repeat a failed request, or wait as with `wait` if the brokers refuse the helper group."""
         if event.request_id != self._awaited:
             return
         if event.is_refused:
@@ -362,7 +362,7 @@ class Successor:
 
 
 class Predecessor:
-    """A holder that may hand its place over, and the time after that in which it leaves the id to its successor."""
+    """A holder that may hand its id over, and the time after that in which the id is reserved for its successor."""
 
     def __init__(self, event: EventContext, settings: MemberSettings) -> None:
         self._event = event
@@ -370,7 +370,7 @@ class Predecessor:
         self._machine = StateMachine("a predecessor", PREDECESSOR_TARGETS)
         #: The successor of the running hand-over.
         self.successor: str | None = None
-        #: The successors that did not come for the place.
+        #: The successors that did not join after their hand-over.
         self._absent: set[str] = set()
         self._released_at: Instant = 0.0
         self._read_at: Instant = 0.0
@@ -381,32 +381,32 @@ class Predecessor:
 
     @property
     def state(self) -> PredecessorState:
-        """The state of the place."""
+        """The state of the predecessor."""
         return self._machine.state
 
     @property
     def is_releasing(self) -> bool:
-        """Whether the member releases its place for a successor."""
+        """Whether the member releases its id for a successor."""
         return self.state is _P.RELEASING
 
     @property
     def has_released(self) -> bool:
-        """Whether the member has released its place for a successor, and is not in the group."""
+        """Whether the member has released its id for a successor, and is not in the group."""
         return self.state is _P.RELEASED
 
     @property
     def waits_until(self) -> Instant:
-        """Until when a released id is left to the successor."""
+        """Until when a released id is reserved for the successor."""
         return self._released_at + SUCCESSOR_S
 
     def next_deadline(self) -> Instant | None:
-        """When the notes are read again; for a member that holds partitions."""
+        """When a member that holds partitions reads its note again."""
         return self._read_at if self.state is _P.HOLDING and self._awaited is None else None
 
-    # ---- what happens ----
+    # ---- events ----
 
     def read_if_due(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read the note to the owner of these partitions, if that is due."""
+        """Read the note for the owner of these partitions, if that is due."""
         place = note_place(partitions)
         if self.state is not _P.HOLDING or self._awaited is not None or self._event.now < self._read_at:
             return
@@ -416,7 +416,7 @@ class Predecessor:
             self._event.emit(ReadNotes(request_id=self._awaited, partitions=frozenset({place})))
 
     def notes_read(self, event: NotesRead, own: str, instance_id: str | None, *, may_release: bool) -> bool:
-        """The notes arrived; return whether one of them begins a hand-over."""
+        """Return whether one of these notes begins a hand-over."""
         if event.request_id != self._awaited:
             return False
         self._awaited = None
@@ -429,7 +429,7 @@ class Predecessor:
         return False
 
     def notes_not_read(self, event: NotesNotRead, group_id: str) -> None:
-        """The notes could not be read: they are read again at the usual interval, or seldom if that is refused."""
+        """Read the notes again at the usual interval, or rarely if the brokers refuse the helper group."""
         if event.request_id != self._awaited:
             return
         self._awaited = None
@@ -440,19 +440,19 @@ class Predecessor:
                 self._event.emit(Warned(words=refusal(group_id, event.error)))
 
     def released(self) -> None:
-        """The member is out of its group: the place is free, or will be at the end of the session."""
+        """Note that the member has left its group: the id is free, or will be at the end of the session."""
         if self.state is _P.RELEASING:
             self._released_at = self._event.now
             self._machine.fire(_PT.RELEASED)
 
     def cancel(self) -> None:
-        """The application leaves: there is no return."""
+        """End the hand-over: the application leaves, so the member does not join again."""
         if self.state is not _P.HOLDING:
             self._machine.fire(_PT.CANCELED)
         self.successor = None
 
     def joined(self) -> None:
-        """The member is in its group again."""
+        """Note that the member is in its group again: the successor did not join."""
         if self.state is _P.RELEASED:
             if self.successor is not None:
                 self._absent.add(self.successor)

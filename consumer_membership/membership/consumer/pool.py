@@ -19,7 +19,7 @@ class Pool:
         self._ids = ids
         self._jitter = jitter
         self._refused: set[str] = set()
-        #: Since when each free id is free, as far as this member saw it.
+        #: Since when each free id is free, according to this member's descriptions.
         self._free_since: dict[str, Instant] = {}
 
     def __bool__(self) -> bool:
@@ -27,12 +27,12 @@ class Pool:
         return bool(self._ids)
 
     def begin(self) -> None:
-        """A join begins: what earlier descriptions showed does not count."""
+        """Begin a join: earlier descriptions do not count."""
         self.forget_refusals()
         self._free_since = {}
 
     def refuse(self, instance_id: str) -> None:
-        """Another member has this id."""
+        """Note that another member has this id."""
         self._refused.add(instance_id)
 
     def forget_refusals(self) -> None:
@@ -46,9 +46,9 @@ class Pool:
         reserved: frozenset[str] = frozenset(),
         preferred: str | None = None,
     ) -> str | None:
-        """Return an id to try; None: each is held, or was refused: the description may not show its holder yet.
+        """Return an id to try; None: each id is held or was refused (the description may not show its holder yet).
 
-        `reserved` ids are left to other members, except the `preferred` one, which comes first.
+        `reserved` ids are for other members, except the `preferred` id, which comes first.
         """
         fresh = [i for i in self._ids if self._is_free(i, holders) and i not in self._refused]
         if preferred in fresh:
@@ -67,7 +67,7 @@ class Pool:
         return {i: holders[i] for i in self._ids if not self._is_free(i, holders)}
 
     def note_holders(self, holders: Mapping[str, Holder], now: Instant, *, is_first: bool) -> None:
-        """Note which ids are free; `is_first`: they may have been free for long before this description."""
+        """Note which ids are free; `is_first`: the ids may have been free for a long time before this description."""
         free = {i for i in self._ids if self._is_free(i, holders)}
         since = -inf if is_first else now
         self._free_since = {i: self._free_since.get(i, since) for i in free}

@@ -18,8 +18,8 @@ from consumer_membership.types import Holder, Instant
 
 #: The interval while a release is likely: a released id is then found after 20 ms on average.
 QUICK_DESCRIPTION_S = 0.04
-#: The interval while a holder hands its place over: the partitions are in no member's hands for 3 ms on average. It
-#: lasts for the holder's drain, at most `drain.timeout.ms`.
+#: The interval while a holder hands its id over: no member owns the partitions for 3 ms on average. It applies during
+#: the holder's drain, at most `drain.timeout.ms`.
 IMMINENT_DESCRIPTION_S = 0.005
 #: How long a release is likely after a change: Kubernetes ends a process within 30 s (terminationGracePeriodSeconds)
 #: after it started the next one, and Kafka's default session is 45 s.
@@ -41,15 +41,15 @@ class ReleaseWatch:
         self._asked_at: Instant = 0.0
 
     def begin(self) -> None:
-        """A join begins: its first description counts as a change."""
+        """Begin a join: its first description counts as a change."""
         self._holders = None
 
     def ask(self, now: Instant) -> None:
-        """The group is described now."""
+        """Note that the group is described now."""
         self._asked_at = now
 
     def described(self, holders: Mapping[str, Holder], now: Instant) -> None:
-        """The coordinator answered with the holders of the group's instance ids."""
+        """Note the holders of the group's instance ids in the response."""
         self._round_trips.add(now - self._asked_at)
         if holders != self._holders:
             self._holders, self._changed_at = holders, now
@@ -57,8 +57,8 @@ class ReleaseWatch:
     def next_at(self, now: Instant, *, is_imminent: bool = False) -> Instant:
         """When to describe the group again; spread by a fifth to either side, so that waiting members take turns.
 
-        `is_imminent`: a holder was asked to release its place, so one round trip follows the other, if they are longer
-        than `IMMINENT_DESCRIPTION_S`.
+        `is_imminent`: a holder was asked to release its id. The next request then follows after
+        `IMMINENT_DESCRIPTION_S`, or after a round trip if that takes longer.
         """
         if is_imminent:
             size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)

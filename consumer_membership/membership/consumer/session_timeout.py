@@ -1,4 +1,4 @@
-"""The group's session timeout, as far as a member with an instance id knows it: how long it may be away."""
+"""The group's session timeout, as far as the member knows it, and how long a static member was away."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import Instant
 
-#: The longest session timeout that a broker allows by default (group.consumer.max.session.timeout.ms): how long a
-#: holder is waited for if the group's own cannot be read.
+#: The longest session timeout that a broker allows by default (group.consumer.max.session.timeout.ms): how long the
+#: member waits for a holder if the group's session timeout cannot be read.
 LONGEST_SESSION_S = 60.0
 #: librdkafka's default of max.poll.interval.ms: an application that did not set it gets no warning.
 DEFAULT_POLL_S = 300.0
 
 
 class SessionTimeout:
-    """How long a static member may be away: the group's session timeout, and since when this one is away.
+    """The group's session timeout, which is the longest absence of a static member, and since when this member is away.
 
-    It is read after each join, when the broker's heartbeat interval changed (an operator who changed that may also have
-    changed this), and again after each session: a timeout that was lowered is known after the former one at most.
+    The timeout is read after each join, when the broker's heartbeat interval changed (an operator who changed that may
+    also have changed the timeout), and again after each session: a lowered timeout is known after at most one former
+    session.
     """
 
     def __init__(self, event: EventContext, settings: MemberSettings) -> None:
@@ -36,11 +37,11 @@ class SessionTimeout:
         return self.timeout_s or LONGEST_SESSION_S
 
     def doubt(self) -> None:
-        """Read it as soon as possible."""
+        """Read the timeout as soon as possible."""
         self._is_wanted = True
 
     def ask_if_due(self) -> None:
-        """Request it, unless it was read a short time ago."""
+        """Request the timeout, unless it was read a short time ago."""
         now = self._event.now
         is_old = self._asked_at is not None and now >= self._asked_at + self.longest_s
         if self._is_wanted or is_old:
@@ -48,7 +49,7 @@ class SessionTimeout:
             self._event.emit(LearnSessionTimeout())
 
     def learn(self, timeout_s: float | None, instance_id: str | None) -> None:
-        """Note it; warn if the configured poll interval is longer."""
+        """Note the timeout; warn if the configured poll interval is longer."""
         before, self.timeout_s = self.timeout_s, timeout_s or self.timeout_s
         poll_s = self._max_poll_interval_s
         if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
@@ -61,11 +62,11 @@ class SessionTimeout:
         self._event.emit(Warned(words=message))
 
     def leave(self) -> None:
-        """The member leaves temporarily."""
+        """Note that the member leaves temporarily."""
         self._away_since = self._event.now
 
     def returned(self, instance_id: str | None) -> None:
-        """The member is in its group again: warn if it was away for longer than its session."""
+        """Warn if the member, which is in its group again, was away for longer than its session."""
         since, self._away_since = self._away_since, None
         if since is None or self.timeout_s is None or self._event.now - since <= self.timeout_s:
             return

@@ -1,7 +1,7 @@
-"""Reads and writes the notes for hand-overs: offset metadata of a helper group, without being its member.
+"""Reads and writes the notes for hand-overs, which are offset metadata of a helper group without members.
 
 The helper group may have another coordinator than the member's group. It is looked up before the first request, and
-again after each failure. Each request is tried once: the core decides when to repeat it.
+again after each failure. Each request is sent once: the core decides when to repeat it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.translation.hand_over_notes import helper_group, note_text, parse_note
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata
 
-#: The number of the commit, of which there is one at a time.
+#: The number of the commit; only one commit is in flight.
 _COMMIT_ID = 1
 
 

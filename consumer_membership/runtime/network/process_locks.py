@@ -2,8 +2,8 @@
 
 With `group.instance.id.conflict.policy=takeover-when-dead`, a member locks a file before it joins; the name is a hash
 of its member id. If another process can lock the file of a holder, that is proof that the process of the holder has
-ended: the kernel drops a POSIX record lock when its process ends, however it ends. A stopped process keeps it, a forked
-child does not inherit it, and a process that is replaced by `exec` loses it.
+ended: the kernel releases a POSIX record lock when its process ends for any reason. A stopped process keeps the lock,
+a forked child does not inherit it, and a process that is replaced by `exec` loses it.
 
 The proof holds only if one kernel decides about both locks. So the file also has the boot id of the kernel, which all
 containers of a host share; a file with another boot id, or none, proves nothing. That excludes volumes that two hosts
@@ -38,7 +38,7 @@ _LOG = PackageLog("consumer_membership.network", "LOCK")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SUFFIX = ".lock"
-#: Files without a lock are removed after this time. Those of living processes are touched once in a session.
+#: Files without a lock are removed after this time. Living processes touch their files once in a session.
 STALE_AFTER_S = 86_400.0
 #: The names of the files that this process has, or is about to have.
 _OURS: set[str] = set()
@@ -66,7 +66,7 @@ class ProcessLocks:
         self._has_warned = False
 
     def hold(self, instance_id: str, member_id: str) -> None:
-        """Lock the file of this member; the member may join then. A file that was removed is made again."""
+        """Lock the file of this member before it joins; create the file again if it was removed."""
         if self._boot_id is None:
             self._warn("the operating system has no record locks or no boot id")
             return
@@ -90,7 +90,7 @@ class ProcessLocks:
             self.hold(*self._held)
 
     def is_dead(self, instance_id: str, member_id: str) -> bool:
-        """Whether the process of this member has certainly ended; False: it is alive, or there is no proof."""
+        """Return whether the process of this member has certainly ended; False: it is alive, or there is no proof."""
         name = self._name(instance_id, member_id)
         if self._boot_id is None or name in _OURS:
             return False
@@ -134,7 +134,7 @@ class ProcessLocks:
         return json.dumps(facts).encode() + b"\n"
 
     def _make(self, name: str, text: bytes) -> int:
-        """Make the file under its name only when it is locked and complete."""
+        """Create the file; it gets its name only when it is locked and complete."""
         self._directory.mkdir(mode=0o755 if self._is_shared else 0o700, parents=True, exist_ok=True)
         self._check_directory()
         path = self._directory / name
@@ -168,7 +168,7 @@ class ProcessLocks:
             raise PermissionError(f"{self._directory} is not a directory that only this user may write")
 
     def _remove_stale(self) -> None:
-        """Remove files that no process has had for a long time."""
+        """Remove files that no process has locked for a long time."""
         if not self._directory.is_dir():
             return
         before = time.time() - STALE_AFTER_S
@@ -203,7 +203,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _boot_id() -> str | None:
-    """The id of this boot of the kernel; None: there is none, or there are no record locks."""
+    """Return the boot id of the kernel; None: the system has no boot id or no record locks."""
     if not _HAS_LOCKS:
         return None
     try:
