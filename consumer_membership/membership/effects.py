@@ -102,13 +102,17 @@ class SendHeartbeat:
     `refuse_conversion`: it is a join, which would convert a classic group; if the group has members it is not sent, and
     rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
     instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does if
-    the holder uses the consumer protocol.
+    the holder uses the consumer protocol. `is_consumer_group`: a description has just shown members of the consumer
+    protocol, so the join looks for no classic group. `expected`: it is a join to a place with these partitions, so
+    their committed offsets are read right behind it, on the same connection.
     """
 
     request_id: int
     heartbeat: Heartbeat
     refuse_conversion: bool = False
     may_take_over: bool = False
+    is_consumer_group: bool = False
+    expected: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -252,7 +252,7 @@ class Process:
         """Send a heartbeat as the runtime does: in its turn; a join waits for a description of the group."""
         world, protocol, beat = self.world, self.member.protocol, order.heartbeat
         is_join = beat.member_epoch == JOIN_EPOCH
-        looks = order.refuse_conversion or (is_join and beat.instance_id is not None)
+        looks = not order.is_consumer_group and (order.refuse_conversion or (is_join and beat.instance_id is not None))
 
         def write() -> None:
             if not self.alive:

@@ -77,6 +77,7 @@ from consumer_membership.types import (
     ConflictPolicy,
     Holder,
     Instant,
+    TopicPartition,
 )
 
 #: A holder that is reported within this time after the application subscribed is certainly the older one. A join takes
@@ -180,6 +181,8 @@ class _Attempt:
     look_at: Instant = 0.0
     #: Whether this member may request a hand-over; None: it has not met a holder in this join.
     may_request: bool | None = None
+    #: Whether the latest description showed members.
+    has_seen_members: bool = False
 
 
 class InstanceClaim:
@@ -271,6 +274,17 @@ class InstanceClaim:
             return None
         epoch = LEAVE_EPOCH if self._attempt.has_released_place else LEAVE_STATIC_EPOCH
         return Heartbeat(member_id=self.stale_holder.member_id, member_epoch=epoch, instance_id=self.id)
+
+    @property
+    def knows_consumer_group(self) -> bool:
+        """Whether a description has just shown that the group has members of the consumer protocol."""
+        return self._attempt.has_seen_members
+
+    @property
+    def expected(self) -> frozenset[TopicPartition]:
+        """The partitions of the place that was handed over to this member; empty: no place was."""
+        holder = self.successor.holder
+        return holder.partitions if holder is not None and self.successor.instance_id == self.id else frozenset()
 
     @property
     def wait(self) -> Wait:
@@ -570,6 +584,7 @@ class InstanceClaim:
     def _described(self, event: GroupDescribed, own: str) -> Fatal | None:
         """The group's members are known: choose an id of the pool, or the member to release."""
         attempt, found = self._attempt, event.holders.get(self.id or "")
+        attempt.has_seen_members = bool(event.holders)
         self._watch.described(event.holders, self._event.now)
         self._judge_age()
         if attempt.full is not None:
@@ -631,6 +646,7 @@ class InstanceClaim:
     def _not_described(self, event: GroupDescribeFailed) -> Fatal | None:
         """Use the coordinator's message, because the holders cannot be read; a pool chooses at random."""
         attempt = self._attempt
+        attempt.has_seen_members = False
         if attempt.full is not None:
             return self._refuse(attempt.full)
         if self.predecessor.has_released and self._event.now < self.predecessor.waits_until:

@@ -408,6 +408,8 @@ class ConsumerProtocol:
             heartbeat=heartbeat,
             refuse_conversion=self._refuse_conversion and is_join,
             may_take_over=is_join and self.claim.may_take_over,
+            is_consumer_group=is_join and self.claim.knows_consumer_group,
+            expected=self.claim.expected if is_join else frozenset(),
         )
         self._event.emit(order)
 

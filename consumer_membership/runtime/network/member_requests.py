@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic, time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -79,6 +80,7 @@ from consumer_membership.runtime.network.exchanges import (
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.runtime.network.hand_over_notes import HandOverNotes
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
+from consumer_membership.runtime.network.offsets_ahead import FoundOffsets, OffsetsAhead
 from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.translation.descriptions import GroupDescription, MemberDescription
 from consumer_membership.translation.metadata import present_of, refused_of
@@ -157,6 +159,9 @@ class MemberRequests:
         self._rebalance: asyncio.Task[object] | None = None
         #: The committed offsets that this member knows; only changed key by key, so that another thread may copy it.
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
+        #: The names of the subscribed topics, as the latest check of them found them; an id never changes its name.
+        self._topic_names: Mapping[UUID, str] = {}
+        self._ahead = OffsetsAhead(self._read_ahead)
         leader = LeaderRequests(cluster, member)
         self._notes = HandOverNotes(cluster, member.settings.group_id)
         #: The handler of each effect.
@@ -182,6 +187,10 @@ class MemberRequests:
                 NotifyAssignor: leader.notify_assignor,
             }
         )
+
+    async def close(self) -> None:
+        """End the reading of committed offsets that no order waits for."""
+        await self._ahead.close()
 
     async def answer_to(self, order: NetworkOrder) -> GroupEvent:
         """Perform this effect and return the event that answers it, which also reports every failure."""
@@ -212,9 +221,11 @@ class MemberRequests:
         finally:
             turn.end()
 
-    @staticmethod
-    def _write(order: CoordinatorEffect, turn: Turn) -> None:
+    def _write(self, order: CoordinatorEffect, turn: Turn) -> None:
         turn.write()
+        if isinstance(order, SendHeartbeat):
+            # The join is written before the task of the reading begins.
+            self._ahead.begin(order.expected)
         if isinstance(order, SendJoin | SendSync):
             # It may wait at the coordinator for other members; later requests do not wait for its response.
             turn.end()
@@ -239,7 +250,7 @@ class MemberRequests:
         )
 
     async def _heartbeat(self, order: SendHeartbeat) -> ExchangeOutcome:
-        """Send one heartbeat; a join that may convert a live classic group describes the group first.
+        """Send one heartbeat; a join that may convert a live classic group looks for one first.
 
         Between the description and the join such a group may begin: it is converted then.
         """
@@ -248,7 +259,7 @@ class MemberRequests:
         if self._locks is not None and instance_id is not None and is_static_join:
             # Before the join: the member may die at any moment after it.
             self._locks.hold(instance_id, order.heartbeat.member_id)
-        if not (order.refuse_conversion or is_static_join):
+        if order.is_consumer_group or not (order.refuse_conversion or is_static_join):
             return await self._exchange(order)
         return await self._exchange(order, partial(self._look_at_classic_group, order))
 
@@ -422,6 +433,9 @@ class MemberRequests:
             return SessionTimeoutLearned(session_timeout_s=None)
 
     async def _resolve(self, effect: ResolveTopicIds) -> Event:
+        """The names of these topics: without a request, if the latest check of the subscribed topics found them all."""
+        if effect.topic_ids <= self._topic_names.keys():
+            return TopicIdsResolved(names={topic_id: self._topic_names[topic_id] for topic_id in effect.topic_ids})
         try:
             names = await self._cluster.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
@@ -436,6 +450,7 @@ class MemberRequests:
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
             _LOG.debug("The request for the subscribed topics failed: %s", error)
             return TopicsNotLookedUp(request_id=effect.request_id, error=unreached(error))
+        self._topic_names = {one.topic_id: one.name for one in found.topics.values() if one.topic_id and not one.error}
         return TopicsLookedUp(
             request_id=effect.request_id, names=present_of(found), refused=refused_of(found, effect.topics)
         )
@@ -447,15 +462,14 @@ class MemberRequests:
         # A classic member fetches without identity, as Java's client does: the request has no field for its generation.
         is_classic = self._member.protocol is GroupProtocol.CLASSIC
         try:
-            committed = await self._group.fetch_committed(
-                coordinator,
-                self._member.settings.group_id,
-                effect.partitions,
-                member_id=NO_MEMBER_ID if is_classic else effect.member_id,
-                member_epoch=NO_EPOCH if is_classic else effect.member_epoch,
-                require_stable=self._start.read_committed,
-                timeout_s=REQUEST_TIMEOUT_S,
-            )
+            committed = await self._ahead.take(effect.partitions)
+            if committed is None:
+                committed = await self._fetch(
+                    coordinator,
+                    effect.partitions,
+                    member_id=NO_MEMBER_ID if is_classic else effect.member_id,
+                    member_epoch=NO_EPOCH if is_classic else effect.member_epoch,
+                )
             self._note_committed(committed)
             offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
             offsets |= await self._reset(effect.partitions - offsets.keys())
@@ -469,6 +483,29 @@ class MemberRequests:
         except TransportError as error:
             return _no_start(effect, error)
         return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
+
+    async def _fetch(
+        self, coordinator: BrokerAddress, partitions: frozenset[TopicPartition], *, member_id: str, member_epoch: int
+    ) -> FoundOffsets:
+        return await self._group.fetch_committed(
+            coordinator,
+            self._member.settings.group_id,
+            partitions,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            require_stable=self._start.read_committed,
+            timeout_s=REQUEST_TIMEOUT_S,
+        )
+
+    async def _read_ahead(self, partitions: frozenset[TopicPartition]) -> FoundOffsets | None:
+        """The committed offsets, without the epoch that the join in flight will bring; None: they are unknown."""
+        coordinator = self._member.coordinator
+        if coordinator is None:
+            return None
+        try:
+            return await self._fetch(coordinator, partitions, member_id=NO_MEMBER_ID, member_epoch=NO_EPOCH)
+        except (BrokerRefusal, TransportError, UnsupportedProtocolError):
+            return None
 
     async def committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> CommittedOffsets:
         """Return the group's committed offsets of these partitions, for the application; retried while that may help.

@@ -299,6 +299,7 @@ class MemberLoop:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._telemetry is not None:
             await asyncio.gather(self._telemetry.end(), return_exceptions=True)
+        await self._requests.close()
         await self._client.close()
         if self._locks is not None:
             self._locks.release()

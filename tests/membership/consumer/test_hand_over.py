@@ -27,12 +27,14 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     ReadNotes,
     RevokePartitions,
+    SendHeartbeat,
     WarmPartitions,
     Warned,
     WriteNote,
 )
 from consumer_membership.membership.events import (
     GroupDescribed,
+    GroupDescribeFailed,
     HandOverEvent,
     NoteNotWritten,
     NotesNotRead,
@@ -145,6 +147,38 @@ def test_successor_prepares_then_writes_a_note_and_joins_when_the_place_is_free(
     assert order.note == HandOverNote(predecessor="old", successor="member-1", instance_id="i")
     describe(written(scene), i=GONE)
     assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", 0)]
+
+
+def test_join_after_the_release_needs_no_other_request() -> None:
+    """The description showed a group of the consumer protocol, and the partitions of the place, which has no owner now.
+
+    A first join knows neither.
+    """
+    scene = describe(announced(), i=GONE)
+    first, joins = scene.all(SendHeartbeat)[0], scene.new(SendHeartbeat)
+    assert (first.is_consumer_group, first.expected) == (False, frozenset())
+    assert [(join.is_consumer_group, join.expected) for join in joins] == [(True, {ORDERS_0, ORDERS_1})]
+    scene.answer(4, [A0, A1]).settle()
+    assert not any(beat.expected or beat.is_consumer_group for beat in scene.new(SendHeartbeat))
+
+
+def test_join_after_a_failed_description_looks_for_a_classic_group() -> None:
+    """The last member may have left meanwhile, and the group may be a classic one now."""
+    scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.ASKED)
+    scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
+    assert [join.is_consumer_group for join in scene.new(SendHeartbeat)] == [False]
+
+
+def test_join_with_another_id_than_the_awaited_one_expects_no_partitions() -> None:
+    """Another id of the pool has other partitions, or none."""
+    scene = written(read(warmed(pooled())))
+    mine = str(scene.protocol.claim.successor.instance_id)
+    other = next(i for i in POOL if i != mine)
+    scene.now += RESERVED_S
+    describe(scene, **{mine: holder("old0", ORDERS_0)})
+    scene.now += RESERVED_S
+    describe(scene, **{mine: holder("old0", ORDERS_0)})
+    assert [(join.heartbeat.instance_id, join.expected) for join in scene.new(SendHeartbeat)] == [(other, frozenset())]
 
 
 def test_successor_describes_the_group_every_few_milliseconds_after_its_note() -> None:

@@ -16,13 +16,14 @@ from kio.schema.errors import ErrorCode
 from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.config import ByDuration, ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.effects import FetchCommitted, SendHeartbeat
+from consumer_membership.membership.effects import FetchCommitted, LookUpTopics, ResolveTopicIds, SendHeartbeat
 from consumer_membership.membership.events import (
     CoordinatorFound,
     HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
     StartOffsetsFetched,
+    TopicIdsResolved,
     Verdict,
 )
 from consumer_membership.membership.member import GroupMember
@@ -34,7 +35,19 @@ from consumer_membership.runtime.network.member_requests import MemberRequests, 
 from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.types import CONFLICT_CODE, UNRELEASED_INSTANCE_CODE, GroupProtocol, TopicPartition
 from consumer_membership.wire.versions import Api
-from tests.runtime.clients import COMMIT, T0, T1, answers, beat, commit_of, node, offsets_answer, with_client
+from tests.runtime.clients import (
+    COMMIT,
+    FETCH,
+    METADATA,
+    T0,
+    T1,
+    answers,
+    beat,
+    commit_of,
+    node,
+    offsets_answer,
+    with_client,
+)
 from tests.support.protocols import AUTO
 from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker, Topic
 from tests.support.waiting import PATIENCE_S
@@ -292,6 +305,74 @@ def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, 
     described = group(members=3, state="PreparingRebalance", instance_id="i")
     outcome, sent = requested(described, static(), left)
     assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [LOOK, LEAVE, *then])
+
+
+# ---- requests that a join saves --------------------------------------------------------------------------------------
+
+
+def test_join_to_a_described_group_looks_for_no_classic_group() -> None:
+    """A group that has members of the consumer protocol is not a classic one."""
+    outcome, sent = requested(group(members=2), replace(static(), refuse_conversion=True, is_consumer_group=True))
+    assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
+
+
+def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[list[GroupEvent], list[int]]:
+    """The answers to these orders after a join that expects one partition, and the requests to the coordinator."""
+    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    script = answers(heartbeat=heartbeat_answer(epoch=1), fetch=lambda _: fetch_answer_v9({T0: (7, 0), T1: (8, 0)}))
+
+    async def act(cluster: Cluster) -> list[GroupEvent]:
+        member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
+        start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
+        requests = MemberRequests(cluster, member, start, lambda _: None)
+        join = replace(static(), is_consumer_group=True, expected=frozenset({expected}))
+        try:
+            return [await requests.answer_to(order) for order in (join, *orders)][1:]
+        finally:
+            await requests.close()
+
+    with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1, 1))}) as broker:
+        found = with_client(broker.servers, act)
+        return found, [one.api_key for one in broker.requests() if one.api_key in {BEAT, FETCH, METADATA}]
+
+
+def fetch_of(*partitions: TopicPartition) -> FetchCommitted:
+    """The order for the start offsets of an assignment."""
+    return FetchCommitted(attempt=1, partitions=frozenset(partitions), member_id="m", member_epoch=5)
+
+
+def test_committed_offsets_of_the_expected_partitions_are_read_behind_the_join() -> None:
+    """The assignment needs no further round trip."""
+    found, sent = after_join(fetch_of(T0))
+    assert (found, sent) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7})], [BEAT, FETCH])
+
+
+def test_offsets_read_behind_the_join_count_once() -> None:
+    """A later assignment may bring a partition that another member had in between."""
+    found, sent = after_join(fetch_of(T0), fetch_of(T0))
+    assert (found[0], sent) == (found[1], [BEAT, FETCH, FETCH])
+
+
+def test_offsets_read_behind_the_join_end_with_the_next_heartbeat() -> None:
+    """Its response may bring another assignment."""
+    _, sent = after_join(beat(epoch=5, request_id=2), fetch_of(T0))
+    assert sent[-2:] == [BEAT, FETCH]
+    assert sent.count(BEAT) == 2
+
+
+def test_offsets_of_an_unexpected_assignment_are_read_again() -> None:
+    """The place had other partitions than the description showed."""
+    found, sent = after_join(fetch_of(T0, T1))
+    assert (found, sent[0], sent[-1]) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7, T1: 8})], BEAT, FETCH)
+
+
+def test_names_of_checked_topics_need_no_request() -> None:
+    """A member checks its subscribed topics before it joins, and an id never changes its name."""
+    known, unknown = UUID(int=7), UUID(int=8)
+    check = LookUpTopics(request_id=1, topics=frozenset({"t"}))
+    found, sent = after_join(check, *(ResolveTopicIds(topic_ids=frozenset(ids)) for ids in ({known}, {known, unknown})))
+    assert found[1:] == [TopicIdsResolved(names={known: "t"})] * 2
+    assert sent.count(METADATA) == 2
 
 
 # ---- where partitions without a committed offset start ---------------------------------------------------------------
