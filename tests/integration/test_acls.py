@@ -121,8 +121,8 @@ def test_allow_auto_create_topics_needs_create_on_topic_or_cluster(broker_pool: 
         with Worker(servers, unique("group"), [granted], allow_auto_create_topics=True) as member:
             member.settled(1)
         with Worker(servers, unique("group"), [denied], allow_auto_create_topics=True) as member:
-            member.wait(lambda w: bool(w.notes.errors), "the error")
-            assert denied in member.notes.errors[0].str()
+            # On a busy machine, a connection that took too long may be reported first.
+            member.wait(lambda w: any(denied in error.str() for error in w.notes.errors), "the error of the topic")
             assert member.owned == frozenset()
 
 
