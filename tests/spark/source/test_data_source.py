@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming import DataStreamWriter
 
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.errors import ConfigurationError, GroupError
 from consumer_membership.spark import register
 from tests.spark.clusters import SPARK_S
 from tests.support.kafka import create_topic, delete_topic, produce, unique
@@ -317,11 +317,19 @@ def test_impossible_queries_end_with_an_error_and_leave_the_group(
         writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")  # type: ignore[call-overload]  # pyspark 4.1 has it
         text = refusal(lambda: writing.start().awaitTermination(int(SPARK_S)))
         assert "is not supported in Real-time Mode" in text
-    wait_until(
-        lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty",
-        "an empty group",
-        SPARK_S,
-    )
+    wait_until(lambda: has_left(kafka, group), "an empty group", SPARK_S)
+
+
+def has_left(kafka: Broker, group: str) -> bool:
+    """Return whether the group has no member.
+
+    Before pyspark 4.2, the only batch of a query with `availableNow` is not committed when the query ends. Such a group
+    has no offsets, and the broker deletes it with its next cleanup (`offsets.retention.check.interval.ms`).
+    """
+    try:
+        return GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty"
+    except GroupError as missing:
+        return "has no group with this id" in str(missing)
 
 
 def test_data_loss_ends_the_query_unless_fail_on_data_loss_is_false(
