@@ -143,11 +143,14 @@ class ReadNotes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteNote:
-    """Write this note at this partition, which the predecessor owns, as committed metadata of the helper group."""
+    """Write this note at this partition, which the predecessor owns, as committed metadata of the helper group.
+
+    None withdraws the note that is there.
+    """
 
     request_id: int
     partition: TopicPartition
-    note: HandOverNote
+    note: HandOverNote | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,10 @@ def helper_group(group_id: str) -> str:
     return group_id + HELPER_SUFFIX
 
 
-def note_text(note: HandOverNote) -> str:
-    """Return a note as text."""
+def note_text(note: HandOverNote | None) -> str:
+    """Return a note as text; a withdrawn note is empty."""
+    if note is None:
+        return ""
     fields = {"v": _VERSION, "from": note.predecessor, "to": note.successor, "id": note.instance_id}
     return json.dumps(fields, separators=(",", ":"))
 

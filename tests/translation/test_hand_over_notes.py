@@ -15,6 +15,11 @@ def test_note_text_is_parsed_to_an_equal_note() -> None:
     assert len(note_text(note).encode()) < 4096
 
 
+def test_withdrawn_note_has_no_text() -> None:
+    """A commit cannot remove an offset, so its metadata becomes empty."""
+    assert parse_note(note_text(None)) is None
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v":2,"from":"a","to":"b","id":"c"}', '{"v":1,"from":"a"}'])
 def test_other_metadata_is_not_a_note(text: str) -> None:
     """Metadata of other programs, and of other versions, is ignored."""

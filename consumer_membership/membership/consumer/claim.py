@@ -53,17 +53,22 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.consumer.hand_over import (
     LOOK_EVERY_S,
-    RESERVED_S,
-    SUCCESSOR_S,
     Predecessor,
     Successor,
 )
 from consumer_membership.membership.consumer.pool import Pool
 from consumer_membership.membership.consumer.release_watch import ReleaseWatch
+from consumer_membership.membership.consumer.reservations import Reservations
 from consumer_membership.membership.consumer.session_timeout import SessionTimeout
 from consumer_membership.membership.effects import CheckHolder, DescribeGroup, Heartbeat, InstanceReleased, Warned
 from consumer_membership.membership.event_context import EventContext
-from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed, HolderChecked
+from consumer_membership.membership.events import (
+    GroupDescribed,
+    GroupDescribeFailed,
+    HolderChecked,
+    NotesNotRead,
+    NotesRead,
+)
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
@@ -201,6 +206,7 @@ class InstanceClaim:
         self.session = SessionTimeout(event, settings)
         self._machine = StateMachine("a claim", CLAIM_TARGETS)
         self._pool = Pool(settings.instance_pool, jitter)
+        self._reservations = Reservations(event)
         self._watch = ReleaseWatch(settings.retry_backoff_max_s, jitter)
         self._attempt = _Attempt()
         self.successor = Successor(event, settings, jitter)
@@ -310,17 +316,18 @@ class InstanceClaim:
         if asked_at is not None:
             self.age, self._asked_at = Age.NEWEST, asked_at
             self.predecessor.cancel()
-        self._pool.begin()
+        self._pool.forget_refusals()
+        self._reservations.begin()
         self._backoff.reset()
         self._watch.begin()
         self.successor.begin()
         if self._settings.is_static or self._settings.has_leases:
             self.session.doubt()
         if self.predecessor.has_released:
-            # The successor joins first.
+            # The successor joins first, unless it is in the group already.
             self.id = self._settings.instance_id
             self._attempt.waits_since = self._event.now
-            self._look(self._event.now + LOOK_EVERY_S)
+            self._look(self._event.now)
             return
         has_to_choose = self.id is None and bool(self._pool)
         self._enter(_T.QUESTION_RAISED if has_to_choose else _T.JOIN_BEGINS)
@@ -330,8 +337,8 @@ class InstanceClaim:
         self._attempt = _Attempt()
         self.age = Age.OLDER
         self._pool.forget_refusals()
-        self.successor.begin()
-        self.predecessor.joined()
+        self.successor.begin(joined_as=self.id)
+        self.predecessor.joined(self.id)
         self._enter(_T.ADMITTED)
 
     def ask_if_due(self, *, is_settled: bool) -> None:
@@ -345,7 +352,7 @@ class InstanceClaim:
             self._enter(_T.ASKED)
             self._watch.ask(self._event.now)
             self._awaited = self._event.next_request_id()
-            with_partitions = self._hands_over and self.age is not Age.OLDER
+            with_partitions = self._hands_over and (self.age is not Age.OLDER or bool(self._pool))
             self._event.emit(DescribeGroup(request_id=self._awaited, with_partitions=with_partitions))
 
     def _look(self, at: Instant) -> None:
@@ -574,7 +581,7 @@ class InstanceClaim:
             case GroupDescribed():
                 return self._described(event, own)
             case GroupDescribeFailed():
-                return self._not_described(event)
+                return self._not_described(event, own)
             case HolderChecked():
                 self._checked(is_dead=event.is_dead)
                 return None
@@ -590,7 +597,7 @@ class InstanceClaim:
         if attempt.full is not None:
             return self._release_place(attempt.full, found)
         if self._pool:
-            return self._choose(event.holders)
+            return self._choose(event.holders, own)
         if self.predecessor.has_released:
             return self._look_for_successor(found, own)
         self._answer_holder(found, own)
@@ -643,7 +650,7 @@ class InstanceClaim:
         message = f"group.instance.id '{self.id}' was handed over to {_called(holder)}; this member has ended"
         return Fatal(_fenced(message))
 
-    def _not_described(self, event: GroupDescribeFailed) -> Fatal | None:
+    def _not_described(self, event: GroupDescribeFailed, own: str) -> Fatal | None:
         """Use the coordinator's message, because the holders cannot be read; a pool chooses at random."""
         attempt = self._attempt
         attempt.has_seen_members = False
@@ -653,7 +660,7 @@ class InstanceClaim:
             self._look(self._event.now + LOOK_EVERY_S)
             return None
         if self._pool:
-            return self._choose(None)
+            return self._choose(None, own)
         if attempt.named is not None:
             self._take_over_from(Holder(member_id=attempt.named))
             return None
@@ -701,13 +708,11 @@ class InstanceClaim:
 
     # ---- the pool ----
 
-    def _choose(self, holders: Mapping[str, Holder] | None) -> Fatal | None:
+    def _choose(self, holders: Mapping[str, Holder] | None, own: str) -> Fatal | None:
         """Choose an id of the pool; None: its holders are unknown, so each id has to be tried."""
         reserved: frozenset[str] = frozenset()
-        if self._hands_over and holders is not None:
-            reserve_s = SUCCESSOR_S if self.predecessor.has_released else RESERVED_S
-            self._pool.note_holders(holders, self._event.now, is_first=self._attempt.waits_since is None)
-            reserved = self._pool.freed_since(self._event.now - reserve_s)
+        if self._hands_over and self.is_waiting and holders is not None:
+            reserved = self._reservations.reserved(self._pool.released(holders), holders, own)
         self.id = self._pool.choose(holders or {}, reserved=reserved, preferred=self.successor.instance_id)
         if self.id is not None:
             self._enter(_T.JOIN_CLEARED)
@@ -729,6 +734,11 @@ class InstanceClaim:
             message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders or {})}"
             self._event.emit(Warned(words=message))
         return None
+
+    def reservations_read(self, event: NotesRead | NotesNotRead) -> None:
+        """Claim an id that is not reserved: the notes to the last holders of the free ids arrived."""
+        if self._reservations.answered(event) and self.state is _S.LOOKING:
+            self._look(self._event.now)
 
     def try_another(self) -> bool:
         """FENCED_INSTANCE_ID: another member has the id. Claim another one of the pool; False: there is no pool."""

@@ -66,8 +66,6 @@ SUCCESSOR_S = 3.0
 LOOK_EVERY_S = 0.25
 #: How often a note without effect is written again: another successor may have replaced it, and may have ended.
 REPEAT_NOTE_S = 5.0
-#: How long an id that was released while the member waited is reserved for another successor, which may have asked.
-RESERVED_S = 0.25
 
 
 class SuccessorState(Enum):
@@ -229,8 +227,13 @@ class Successor:
         self._awaited = None
         self._due_at = self._event.now
 
-    def begin(self) -> None:
-        """Forget the holder: a join begins, or has ended."""
+    def begin(self, *, joined_as: str | None = None) -> None:
+        """Forget the holder: a join begins, or has ended; `joined_as`: the instance id that the member has now.
+
+        A note without effect is withdrawn, so that the holder keeps its place.
+        """
+        if self._is_announced and joined_as != self.instance_id and self._place is not None:
+            self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
         self.holder = self.instance_id = self._place = None
         self.is_warm = False
         self._replaced.clear()
@@ -246,7 +249,7 @@ class Successor:
             return
         if self.holder is not None and self.instance_id is not None:
             found = holders.get(self.instance_id)
-            if found is not None and found.member_id == self.holder.member_id and _is_present(found):
+            if found is not None and found.member_id == self.holder.member_id and is_present(found):
                 self._follow(found)
                 return
             # Another member holds the id. With a fixed id it may be newer than this member, and receives no request.
@@ -256,7 +259,7 @@ class Successor:
         self._choose(holders)
 
     def _choose(self, holders: Mapping[str, Holder]) -> None:
-        present = {i: one for i, one in sorted(holders.items()) if _is_present(one)}
+        present = {i: one for i, one in sorted(holders.items()) if is_present(one)}
         usable = [i for i, one in present.items() if one.partitions and one.member_id not in self._replaced]
         candidates = [i for i in usable if present[i].member_id not in self._asked_by_others] or usable
         if candidates:
@@ -374,6 +377,9 @@ class Predecessor:
         self._absent: set[str] = set()
         self._released_at: Instant = 0.0
         self._read_at: Instant = 0.0
+        #: The partition of its note, and the id that it is about.
+        self._place: TopicPartition | None = None
+        self._released_id: str | None = None
         self._awaited: int | None = None
         self._has_warned = False
 
@@ -420,10 +426,10 @@ class Predecessor:
         if event.request_id != self._awaited:
             return False
         self._awaited = None
-        for note in event.notes.values():
+        for place, note in event.notes.items():
             is_for_this = note.predecessor == own and note.instance_id == instance_id
             if is_for_this and may_release and self.state is _P.HOLDING and note.successor not in {own, *self._absent}:
-                self.successor = note.successor
+                self.successor, self._place, self._released_id = note.successor, place, instance_id
                 self._machine.fire(_PT.REQUESTED)
                 return True
         return False
@@ -451,16 +457,18 @@ class Predecessor:
             self._machine.fire(_PT.CANCELED)
         self.successor = None
 
-    def joined(self) -> None:
-        """Note that the member is in its group again: the successor did not join."""
+    def joined(self, instance_id: str | None) -> None:
+        """Note that the member is in its group again; if it has its released id again, withdraw the note."""
         if self.state is _P.RELEASED:
             if self.successor is not None:
                 self._absent.add(self.successor)
+            if self._place is not None and instance_id == self._released_id:
+                self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
             self.successor = None
             self._machine.fire(_PT.JOINED)
 
 
-def _is_present(holder: Holder) -> bool:
+def is_present(holder: Holder) -> bool:
     """Whether this member holds its id now."""
     return holder.member_epoch != LEAVE_STATIC_EPOCH
 

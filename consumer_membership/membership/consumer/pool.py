@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from consumer_membership.membership.backoff import Jitter
-from consumer_membership.types import LEAVE_STATIC_EPOCH, Holder, Instant
+from consumer_membership.types import LEAVE_STATIC_EPOCH, Holder
 
 #: How many of the pool's holders a warning names.
 NAMED_HOLDERS = 3
@@ -19,17 +18,10 @@ class Pool:
         self._ids = ids
         self._jitter = jitter
         self._refused: set[str] = set()
-        #: Since when each free id is free, according to this member's descriptions.
-        self._free_since: dict[str, Instant] = {}
 
     def __bool__(self) -> bool:
         """Whether there is a pool at all."""
         return bool(self._ids)
-
-    def begin(self) -> None:
-        """Begin a join: earlier descriptions do not count."""
-        self.forget_refusals()
-        self._free_since = {}
 
     def refuse(self, instance_id: str) -> None:
         """Note that another member has this id."""
@@ -66,15 +58,9 @@ class Pool:
         """Return the holders of the pool's ids."""
         return {i: holders[i] for i in self._ids if not self._is_free(i, holders)}
 
-    def note_holders(self, holders: Mapping[str, Holder], now: Instant, *, is_first: bool) -> None:
-        """Note which ids are free; `is_first`: the ids may have been free for a long time before this description."""
-        free = {i for i in self._ids if self._is_free(i, holders)}
-        since = -inf if is_first else now
-        self._free_since = {i: self._free_since.get(i, since) for i in free}
-
-    def freed_since(self, moment: Instant) -> frozenset[str]:
-        """Return the ids that were held until after this moment."""
-        return frozenset(i for i, since in self._free_since.items() if since > moment)
+    def released(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+        """Return the last holders of the pool's free ids whose partitions wait for the next holder."""
+        return {i: holders[i] for i in self._ids if i in holders and self._is_free(i, holders)}
 
     def describe_holders(self, holders: Mapping[str, Holder]) -> str:
         """Describe the holders of the ids."""

@@ -542,6 +542,7 @@ class ConsumerProtocol:
             case ev.NotesRead():
                 return self._on_notes_read(event)
             case ev.NotesNotRead():
+                claim.reservations_read(event)
                 claim.predecessor.notes_not_read(event, group_id)
                 claim.successor.not_done(event, group_id)
             case ev.NoteWritten():
@@ -555,6 +556,7 @@ class ConsumerProtocol:
     def _on_notes_read(self, event: ev.NotesRead) -> HandOver | None:
         """Hand the place over, if a note names this member; or go on with the own request."""
         claim = self.claim
+        claim.reservations_read(event)
         claim.successor.notes_read(event, self.member_id, is_pool=bool(self._settings.instance_pool))
         may_release = self.state in _SETTLED and self._reconciler.is_idle
         if not claim.predecessor.notes_read(event, self.member_id, claim.id, may_release=may_release):

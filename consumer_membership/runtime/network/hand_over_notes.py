@@ -63,7 +63,7 @@ class HandOverNotes:
         return NotesRead(request_id=order.request_id, notes=notes)
 
     async def write(self, order: WriteNote) -> NoteWritten | NoteNotWritten:
-        """Write the note at its partition."""
+        """Write the note at its partition, or withdraw the one that is there."""
         commit = CommitOffsets(
             commit_id=_COMMIT_ID,
             offsets={order.partition: OffsetAndMetadata(offset=0, metadata=note_text(order.note))},

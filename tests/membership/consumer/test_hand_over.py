@@ -13,7 +13,6 @@ from consumer_membership.membership.consumer.hand_over import (
     READ_EVERY_S,
     READ_REFUSED_EVERY_S,
     REPEAT_NOTE_S,
-    RESERVED_S,
     SUCCESSOR_S,
     SUCCESSOR_TRANSITIONS,
     PredecessorState,
@@ -174,9 +173,6 @@ def test_join_with_another_id_than_the_awaited_one_expects_no_partitions() -> No
     scene = written(read(warmed(pooled())))
     mine = str(scene.protocol.claim.successor.instance_id)
     other = next(i for i in POOL if i != mine)
-    scene.now += RESERVED_S
-    describe(scene, **{mine: holder("old0", ORDERS_0)})
-    scene.now += RESERVED_S
     describe(scene, **{mine: holder("old0", ORDERS_0)})
     assert [(join.heartbeat.instance_id, join.expected) for join in scene.new(SendHeartbeat)] == [(other, frozenset())]
 
@@ -296,17 +292,94 @@ def test_successor_of_a_pool_asks_another_holder_if_its_place_went_to_another_me
     assert len(scene.new(WarmPartitions)) == 1
 
 
-def test_released_id_is_left_to_its_successor_for_a_moment() -> None:
-    """A member that waits for another id takes it only if its successor does not come."""
+RELEASED = Holder(member_id="ended", member_epoch=-2, partitions=frozenset({ORDERS_1}))
+
+
+def rival(predecessor: str = "ended") -> HandOverNote:
+    """The note of another successor."""
+    return HandOverNote(predecessor=predecessor, successor="rival", instance_id="i1")
+
+
+def another_id_is_free() -> tuple[Scene, dict[str, Holder], str]:
+    """A successor that waits for its holder, the holders with one that has ended, and the ended holder's id."""
     scene = written(read(warmed(pooled())))
-    mine = scene.protocol.claim.successor.instance_id
-    other = next(i for i in POOL if i != mine)
-    after = {str(mine): holder("old0", ORDERS_0), other: GONE}
-    describe(scene, **after)
-    assert scene.new_beats == []
-    scene.now += RESERVED_S
+    asked = scene.protocol.claim.successor
+    other = next(i for i in POOL if i != asked.instance_id)
+    assert asked.holder is not None
+    after = {str(asked.instance_id): asked.holder, other: RELEASED}
+    return describe(scene, **after), after, other
+
+
+def test_id_of_a_member_that_ended_without_a_hand_over_is_taken_at_once() -> None:
+    """Kubernetes may end another process than the asked one; its partitions have no owner until then."""
+    scene, after, other = another_id_is_free()
+    began = scene.now
+    (order,) = scene.new(ReadNotes)
+    assert (order.partitions, scene.new_beats) == ({ORDERS_1}, [])
+    describe(read(scene), **after)
+    assert ([beat.instance_id for beat in scene.new_beats], scene.now) == ([other], began)
+
+
+def test_released_id_is_left_to_its_successor() -> None:
+    """A member that waits for another id takes it only if the successor does not come."""
+    scene, after, other = another_id_is_free()
+    began = scene.now
+    read(scene, rival())
+    while not scene.new_beats:
+        describe(scene.poll(), **after)
+    assert SUCCESSOR_S <= scene.now - began < SUCCESSOR_S + 0.1
+    assert [beat.instance_id for beat in scene.beats][-1] == other
+
+
+def test_released_id_is_taken_at_once_if_its_successor_has_another_one() -> None:
+    """The note had no effect."""
+    scene, after, other = another_id_is_free()
+    describe(read(scene, rival()), **(after | {"outside": holder("rival", ORDERS_1)}))
+    assert [beat.instance_id for beat in scene.new_beats] == [other]
+
+
+def test_note_to_an_earlier_holder_reserves_no_id() -> None:
+    """Notes stay in the helper group after they had their effect."""
+    scene, after, other = another_id_is_free()
+    describe(read(scene, rival("earlier")), **after)
+    assert [beat.instance_id for beat in scene.new_beats] == [other]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_unreadable_note_reserves_no_id(is_refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Notes are hints: without them the coordinator gives the id to the first member."""
+    scene, after, other = another_id_is_free()
+    order = scene.all(ReadNotes)[-1]
+    scene.feed(NotesNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=is_refused))
     describe(scene, **after)
     assert [beat.instance_id for beat in scene.new_beats] == [other]
+
+
+def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_a_note() -> None:
+    """Its holder cannot be asked."""
+    scene, after, other = another_id_is_free()
+    empty = Holder(member_id="empty", member_epoch=-2)
+    describe(read(scene, rival()), **(after | {other: empty}))
+    assert [beat.instance_id for beat in scene.new_beats] == [other]
+
+
+def test_successor_that_joins_elsewhere_withdraws_its_note() -> None:
+    """The holder that it asked keeps its place."""
+    scene, after, _ = another_id_is_free()
+    note = scene.all(WriteNote)[-1]
+    describe(read(scene), **after).answer(1, [A1])
+    assert [(order.partition, order.note) for order in scene.new(WriteNote)] == [(note.partition, None)]
+
+
+def test_successor_that_joins_as_planned_withdraws_nothing() -> None:
+    """Its note had its effect; the next successor's may be there by now."""
+    scene = describe(announced(), i=GONE).answer(1, [A0])
+    assert scene.new(WriteNote) == []
+
+
+def test_successor_that_leaves_withdraws_its_note() -> None:
+    """Its application closes before the hand-over: nothing happens to the holder."""
+    assert [order.note for order in announced().leave().new(WriteNote)] == [None]
 
 
 def test_successor_of_a_pool_joins_with_the_id_that_it_asked_for() -> None:
@@ -352,27 +425,43 @@ def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_not
     while not scene.new_beats:
         describe(scene.poll(), i=Holder(member_id="member-1", member_epoch=-2))
     assert SUCCESSOR_S <= scene.now - began < SUCCESSOR_S + 1.0
-    scene.answer(3, [A0, A1]).settle()
-    scene.until(lambda s: bool(s.new(ReadNotes)))
+    assert [order.note for order in scene.answer(3, [A0, A1]).new(WriteNote)] == [None]
+    scene.settle().until(lambda s: bool(s.new(ReadNotes)))
     assert noted(scene).state is S.STABLE
     scene.until(lambda s: bool(s.new(ReadNotes)))
     assert noted(scene, "second").state is S.UNSUBSCRIBING
 
 
-def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one() -> None:
-    """It takes back its own id only if no member came for it."""
+OWN = Holder(member_id="member-1", member_epoch=-2, partitions=frozenset({ORDERS_0}))
+
+
+def released_of_pool() -> Scene:
+    """A predecessor with a pool whose place is free; it sees that first, and reads the note to itself."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
     describe(scene, i1=holder("old1")).answer(1, [A0]).settle()
     noted(scene.until(lambda s: bool(s.all(ReadNotes))), instance_id="i0").settle()
-    describe(scene, i0=Holder(member_id="member-1", member_epoch=-2), i1=holder("old1"))
+    return noted(describe(scene, i0=OWN, i1=holder("old1")), instance_id="i0")
+
+
+def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one() -> None:
+    """It makes no request itself, and takes an id at once that no other successor asked for."""
+    scene = released_of_pool()
+    describe(scene, i0=OWN, i1=holder("old1"))
     assert (scene.new_beats, scene.state) == ([], S.JOINING)
     describe(scene, i0=holder("successor"), i1=holder("old1"))
     assert scene.all(WarmPartitions) == []
-    describe(scene, i0=holder("successor"), i1=GONE)
-    assert scene.new_beats == []
-    scene.now += SUCCESSOR_S
-    describe(scene.poll(), i0=holder("successor"), i1=GONE)
-    assert [beat.instance_id for beat in scene.new_beats] == ["i1"]
+    describe(scene, i0=holder("successor"), i1=RELEASED)
+    describe(read(scene), i0=holder("successor"), i1=RELEASED)
+    assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteNote)) == (["i1"], [])
+
+
+def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhere() -> None:
+    """Its partitions wait for a round trip only."""
+    scene = released_of_pool()
+    began = scene.now
+    describe(scene, i0=OWN, i1=holder("successor"))
+    assert ([beat.instance_id for beat in scene.new_beats], scene.now - began < 0.1) == (["i0"], True)
+    assert [order.note for order in scene.answer(2, [A0]).new(WriteNote)] == [None]
 
 
 def test_predecessor_reads_its_note_once_a_second_and_seldom_without_the_right() -> None:
