@@ -632,7 +632,7 @@ class InstanceClaim:
 
     def _look_again(self) -> None:
         now = self._event.now
-        self._look(self._watch.next_at(now, is_imminent=self.successor.expects_release))
+        self._look(self._watch.next_at(now, expected_since=self.successor.expects_release_since))
 
     def _look_for_successor(self, found: Holder | None, own: str) -> Fatal | None:
         """Wait for the successor of a fixed id: end when it holds the id, or join again if it does not come."""

@@ -198,10 +198,11 @@ class Successor:
         return self.state not in (_S.IDLE, _S.REFUSED)
 
     @property
-    def expects_release(self) -> bool:
-        """Whether the holder may release its id at any moment, so that the group is described very often."""
+    def expects_release_since(self) -> Instant | None:
+        """Since when the holder may release its id at any moment; None: it was not asked, or its time is over."""
         limit_s = self._settings.drain_timeout_s + READ_EVERY_S
-        return self._is_announced and self._event.now < self._announced_at + limit_s
+        is_expected = self._is_announced and self._event.now < self._announced_at + limit_s
+        return self._announced_at if is_expected else None
 
     @property
     def _is_announced(self) -> bool:

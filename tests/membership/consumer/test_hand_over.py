@@ -18,7 +18,7 @@ from consumer_membership.membership.consumer.hand_over import (
     PredecessorState,
     SuccessorState,
 )
-from consumer_membership.membership.consumer.release_watch import IMMINENT_DESCRIPTION_S
+from consumer_membership.membership.consumer.release_watch import IMMINENT_DESCRIPTION_S, IMMINENT_SHARE
 from consumer_membership.membership.effects import (
     DescribeGroup,
     LeaveCompleted,
@@ -184,6 +184,16 @@ def test_successor_describes_the_group_every_few_milliseconds_after_its_note() -
     described_at = scene.now
     describe(scene, i=holder())
     assert scene.now - described_at == pytest.approx(IMMINENT_DESCRIPTION_S)
+
+
+def test_successor_describes_the_group_less_often_the_longer_the_holder_drains() -> None:
+    """A long drain is no load for the broker, and its end is still found within a thousandth of its time."""
+    scene = announced()
+    scene.now += 20.0
+    describe(scene.poll(), i=holder())
+    described_at = scene.now
+    describe(scene, i=holder())
+    assert scene.now - described_at == pytest.approx(20.0 * IMMINENT_SHARE, rel=0.1)
 
 
 def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
