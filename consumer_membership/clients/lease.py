@@ -19,8 +19,14 @@ from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.errors import LeaseOverError
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.application.session_errors import STATE_CODE, StateError
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import GroupProtocol, TopicPartition
 
+#: Why a lease has no token.
+_NO_TOKEN = {
+    GroupProtocol.CLASSIC: "a classic member with a group.instance.id may continue at the generation of the process "
+    "that it replaces; use group.protocol=consumer, or remove group.instance.id",
+    GroupProtocol.CONSUMER: "the coordinator refused to increase the epoch of the group; the log has the reason",
+}
 GuardedP = ParamSpec("GuardedP")
 GuardedR = TypeVar("GuardedR")
 
@@ -34,25 +40,44 @@ class Lease:
     Attributes:
         topic: The partition's topic.
         partition: The partition's number.
-        token: The member epoch (classic: the generation) at which the partition was assigned. It grows with each change
-            between two members, as long as the group exists: a partition that another member owned is assigned by a
-            later assignment of the group, which has a higher epoch, and a member receives it at that epoch or a later
-            one. It does not grow when a process takes the place of another one with the same group.instance.id, which
-            continues at the same epoch.
     """
 
-    def __init__(self, session: Session, partition: TopicPartition, token: int) -> None:
+    def __init__(self, session: Session, partition: TopicPartition, epoch: int) -> None:
         self._line = session.line
         self._epochs = session.steps.epochs
         self._place = partition
         self.topic, self.partition = partition
-        self.token = token
+        self._epoch = epoch
+        view = session.line.snapshot.view
+        self._why_no_token = "" if view.has_tokens else _NO_TOKEN[view.protocol]
+
+    @property
+    @raises_as_confluent
+    def token(self) -> int:
+        """The member epoch (classic: the generation) at which the partition was assigned.
+
+        It grows with each change of the owner, as long as the group exists. A partition that another member owned is
+        assigned by a later assignment of the group, which has a higher epoch, and a member receives it at that epoch or
+        a later one. A member with a group.instance.id, which may take the place of another process at the same epoch,
+        has the coordinator increase the epoch before it takes partitions.
+
+        Raises:
+            KafkaException: the epoch may be that of an earlier owner. The member is a classic one with a
+                group.instance.id, or the coordinator refused to increase the epoch.
+        """
+        if self._why_no_token:
+            raise StateError(
+                f"Local: Erroneous state: the lease of {self.topic}-{self.partition} has no token: "
+                f"{self._why_no_token}",
+                STATE_CODE,
+            )
+        return self._epoch
 
     @property
     def remaining(self) -> float:
         """How long the lease still lasts, in seconds, if no further heartbeat is answered; 0.0: it is over."""
         ends_at = self._line.snapshot.lease_ends_at
-        if ends_at == inf or self._epochs.get(self._place) != self.token:
+        if ends_at == inf or self._epochs.get(self._place) != self._epoch:
             return 0.0
         return max(0.0, ends_at - self._line.clock())
 
@@ -76,7 +101,7 @@ class Lease:
         return LeaseGuard(self, at_least_s)
 
     def __repr__(self) -> str:
-        return f"Lease({self.topic}-{self.partition}, token={self.token}, remaining={self.remaining:.3f})"
+        return f"Lease({self.topic}-{self.partition}, epoch={self._epoch}, remaining={self.remaining:.3f})"
 
 
 class LeaseGuard:
@@ -139,8 +164,8 @@ class LeaseGuard:
 
 
 @raises_as_confluent
-def lease_of(session: Session, partition: TopicPartition, token: int | None = None) -> Lease:
-    """Return the lease of this partition. With a token, return the lease of that assignment, also if it is over.
+def lease_of(session: Session, partition: TopicPartition, epoch: int | None = None) -> Lease:
+    """Return the lease of this partition. With an epoch, return the lease of that assignment, also if it is over.
 
     Raises:
         KafkaException: leases are not enabled.
@@ -148,13 +173,11 @@ def lease_of(session: Session, partition: TopicPartition, token: int | None = No
     """
     if not session.has_leases:
         raise StateError("Local: Erroneous state: leases are off; set ownership.lease.enable=true", STATE_CODE)
-    present = session.steps.epochs.get(partition) if token is None else token
+    present = session.steps.epochs.get(partition) if epoch is None else epoch
     if present is None:
         raise LeaseOverError(f"{partition.topic}-{partition.partition} is not owned by this consumer")
     return Lease(session, partition, present)
 
 
 def _over(lease: Lease, outcome: str) -> LeaseOverError:
-    return LeaseOverError(
-        f"the lease of {lease.topic}-{lease.partition} (token {lease.token}) is over or ends too soon: {outcome}"
-    )
+    return LeaseOverError(f"the lease of {lease.topic}-{lease.partition} is over or ends too soon: {outcome}")

@@ -620,6 +620,7 @@ class GroupMember:
             lease_until=extra.lease_until,
             is_session_assumed=extra.is_session_assumed,
             is_warm=extra.is_warm,
+            has_tokens=extra.has_tokens,
         )
 
     @property

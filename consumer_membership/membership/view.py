@@ -92,6 +92,10 @@ class MembershipView:
     waits_for_detail: str = ""
     #: Whether the application is ready for the partitions that this member is about to take over from another one.
     is_warm: bool = False
+    #: Whether the epochs in `owned` are larger than those of all earlier owners of the partitions, as a fencing token
+    #: has to be (`ownership.lease.enable`). A classic member with an instance id may continue at the generation of the
+    #: process that it replaces.
+    has_tokens: bool = True
 
     @property
     def waits_for_text(self) -> str | None:
@@ -135,6 +139,7 @@ class ProtocolView:
     lease_until: Instant | None
     is_session_assumed: bool = False
     is_warm: bool = False
+    has_tokens: bool = True
 
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:

@@ -22,6 +22,8 @@ class WaitsFor(StrEnum):
     COORDINATOR = "group coordinator"
     #: The response to the request that joins the group.
     JOIN_RESPONSE = "join response"
+    #: A member epoch above that of the join, for the tokens of leases.
+    LARGER_EPOCH = "larger epoch"
     #: The response to the request that leaves the group.
     LEAVE_RESPONSE = "leave response"
     #: A confirmation of the session; buffered records are withheld until then.

@@ -250,7 +250,7 @@ class SinkContext:
             lease = self.lease(part.place)
             if not lease.holds:
                 raise LeaseOverError(
-                    f"the lease of {part.topic}-{part.partition} (token {lease.token}) is over; nothing was written of "
+                    f"the lease of {part.topic}-{part.partition} is over; nothing was written of "
                     f"{described(self.ranges)}"
                 )
 

@@ -91,6 +91,19 @@ def test_lease_without_the_configuration_key_raises_with_the_fix(consumers: Cons
         lease_of(owner(consumers, topic, has_leases=False), topic)
 
 
+def test_token_of_an_epoch_that_an_earlier_owner_may_have_raises(consumers: ConsumerFactory, topic: str) -> None:
+    """The lease itself holds; its other messages do not need the token."""
+    consumer = owner(consumers, topic)
+    consumer.member.view = replace(consumer.member.view, has_tokens=False)
+    lease = lease_of(consumer, topic)
+    assert lease.holds
+    with pytest.raises(KafkaException, match=f"the lease of {topic}-0 has no token: the coordinator refused"):
+        print(lease.token)
+    session_ends(consumer, -1.0)
+    with pytest.raises(LeaseOverError, match=f"{topic}-0 is over"), lease.guard():
+        pytest.fail("the work began")
+
+
 # ---- the guard ------------------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
+from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
@@ -16,6 +17,7 @@ from consumer_membership.errors import LeaseOverError
 from consumer_membership.processing import HandlerContext, Processor
 from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
@@ -75,6 +77,51 @@ def test_token_grows_with_each_owner_of_a_partition(kafka: Broker, protocol: str
         with pytest.raises(LeaseOverError, match="nothing was begun"), lease.guard():
             pytest.fail("the work began")
     assert tokens == sorted(set(tokens))
+
+
+def test_token_grows_with_each_process_that_continues_under_one_instance_id(kafka: Broker) -> None:
+    """The place is left, taken over, left, and handed over; the epoch alone would stay each time.
+
+    The other member keeps its partitions.
+    """
+    servers = kafka.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 4), unique("group")
+    keys: dict[str, Any] = {"group_protocol": "consumer", "ownership_lease_enable": True}
+    with ExitStack() as workers:
+
+        def start(**given: str) -> Worker:
+            return workers.enter_context(Worker(servers, group, [topic], **keys, **given))
+
+        def token(worker: Worker) -> int:
+            worker.settled(2)
+            return worker.consumer.lease(place).token
+
+        other, one = start(), start(group_instance_id="i")
+        other.settled(2)
+        one.settled(2)
+        kept, calls, place = other.owned, list(other.notes.calls), Partition(*min(one.owned))
+        tokens = [token(one)]
+        for policy, is_left in (("takeover", True), ("takeover", False), ("hand-over", True), ("hand-over", False)):
+            if is_left:
+                one.stop()
+            one = start(group_instance_id="i", group_instance_id_conflict_policy=policy)
+            tokens.append(token(one))
+        assert tokens == sorted(set(tokens))
+        assert (other.owned, other.notes.calls) == (kept, calls)
+
+
+def test_classic_member_with_an_instance_id_has_leases_without_a_token(kafka: Broker) -> None:
+    """A replacement continues at the same generation, so a token would not distinguish the two processes."""
+    servers = kafka.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 1), unique("group")
+    keys: dict[str, object] = {"group.protocol": "classic", "group.instance.id": "i"}
+    with member(servers, group, topic, **keys) as old, member(servers, group, topic, **keys) as new:
+        for one in (old, new):
+            poll_until(lambda newest=one: newest.membership().owned, "the partition", one)
+        lease = new.lease(Partition(topic, 0))
+        assert lease.holds
+        with pytest.raises(KafkaException, match=r"has no token: a classic member with a group\.instance\.id"):
+            print(lease.token)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

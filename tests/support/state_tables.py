@@ -13,7 +13,7 @@ from types import ModuleType
 
 from consumer_membership.membership import states
 from consumer_membership.membership.classic import states as classic_states
-from consumer_membership.membership.consumer import claim, hand_over
+from consumer_membership.membership.consumer import claim, epoch_increase, hand_over
 from consumer_membership.membership.states import StateT, TransitionRule
 from tests.support.documents import DOCS, tables
 
@@ -37,6 +37,8 @@ _SUCCESSOR = """With `group.instance.id.conflict.policy=hand-over`, a new proces
 instance id [hands over](../operating/hand-over.md). These states are internal."""
 _PREDECESSOR = """A member with this policy hands the place of its instance id over when a successor is ready. These
 states are internal."""
+_EPOCH = """A static member with [leases](../consuming/leases.md) takes no partition before its epoch is larger than
+the epochs of all former holders of its instance id. These states are internal."""
 
 
 def document() -> str:
@@ -54,6 +56,7 @@ def document() -> str:
         *_section("Claims to an instance id", _CLAIM, claim, claim.CLAIM_TRANSITIONS),
         *_section("Successors in a hand-over", _SUCCESSOR, hand_over, hand_over.SUCCESSOR_TRANSITIONS),
         *_section("Predecessors in a hand-over", _PREDECESSOR, hand_over, hand_over.PREDECESSOR_TRANSITIONS, number=1),
+        *_section("Larger epochs for tokens", _EPOCH, epoch_increase, epoch_increase.EPOCH_TRANSITIONS),
     ]
     return "\n".join(parts)
 

@@ -959,6 +959,7 @@ class ClassicProtocol:
             heartbeat_interval_s=self.classic.heartbeat_interval_s,
             session_timeout_s=self.classic.session_timeout_s if self._settings.is_static else None,
             lease_until=self._lease_until,
+            has_tokens=not self._settings.is_static,
         )
 
     def _wait(self) -> Wait | None:

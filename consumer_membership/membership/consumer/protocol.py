@@ -14,6 +14,7 @@ from typing import assert_never
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import REFUSALS
 from consumer_membership.membership.consumer.claim import InstanceClaim
+from consumer_membership.membership.consumer.epoch_increase import EpochIncrease
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
 from consumer_membership.membership.effects import CommitIdentity, Heartbeat, Problem, SendHeartbeat
 from consumer_membership.membership.events import Verdict
@@ -117,6 +118,7 @@ class ConsumerProtocol:
         self.member_epoch = JOIN_EPOCH
         self.heartbeats = Heartbeats(settings, context.jitter)
         self.claim = InstanceClaim(context.event, settings, context.jitter)
+        self.epoch_increase = EpochIncrease(context.event, settings, new_member_id)
         self.last_heartbeat_at: Instant | None = None
         self._fences = context.new_backoff()
         self._leave_backoff = context.new_backoff()
@@ -225,7 +227,7 @@ class ConsumerProtocol:
     @property
     def _is_urgent(self) -> bool:
         """Whether the next heartbeat should not wait for the interval."""
-        if self.state in (_S.JOINING, _S.ACK):
+        if self.state in (_S.JOINING, _S.ACK) or self.epoch_increase.is_pending:
             return True
         return self._has_news or not self.heartbeats.has_sent_ownership(self._ownership.version)
 
@@ -241,10 +243,12 @@ class ConsumerProtocol:
 
     def begin_leaving(self, reason: str) -> None:
         """Go to UNSUBSCRIBING: heartbeats continue until everything is released."""
+        self._dismiss_visitor()
         self._fire(Trigger.LEAVE_REQUESTED, reason)
 
     def end(self, trigger: Trigger, reason: str) -> None:
         """Leave the group locally: forget the epoch and the heartbeat in flight."""
+        self._dismiss_visitor()
         self.heartbeats.forget()
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
@@ -314,6 +318,16 @@ class ConsumerProtocol:
             return Left("no coordinator was found to leave; the broker removes the member when its session ends")
         return None
 
+    def _dismiss_visitor(self) -> None:
+        """Do not leave the visitor behind, as far as that is possible without waiting."""
+        leave = self.epoch_increase.leave
+        if leave is not None:
+            # The response in flight is the visitor's, whose epoch is not that of this member.
+            self.heartbeats.retry(self._event.now, after_backoff=False)
+            if self._coordinator.is_known:
+                self._send(leave, self._event.next_request_id())
+        self.epoch_increase.end()
+
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:
         """The heartbeat that ends the membership (KIP-1092): -2 lets a static member return to its partitions."""
         stays = self._settings.is_static and option is not LeaveOption.LEAVE
@@ -372,17 +386,18 @@ class ConsumerProtocol:
 
         What that statement lacked, the coordinator may have given to another member, if the target has changed.
         """
-        return not (self.heartbeats.has_unanswered_ownership and self._ownership.missing())
+        is_unanswered = self.heartbeats.has_unanswered_ownership and self._ownership.missing()
+        return not is_unanswered and not self.epoch_increase.is_pending
 
     def _heartbeat_if_due(self) -> None:
         if not self._may_heartbeat or self._event.now < self._due_at:
             return
         self._has_news = False
         request_id = self._event.next_request_id()
-        release = self.claim.release
-        if release is not None:
+        on_behalf = self.claim.release or self.epoch_increase.heartbeat
+        if on_behalf is not None:
             self.heartbeats.sending(request_id, self._event.now)
-            self._send(release, request_id)
+            self._send(on_behalf, request_id)
             return
         beat = self.heartbeats.compose(
             member_id=self.member_id,
@@ -490,8 +505,7 @@ class ConsumerProtocol:
             return None
         self.heartbeats.answered()
         now = self._event.now
-        if self.claim.release is not None:
-            self.claim.released()
+        if self._was_on_behalf():
             self.heartbeats.retry(now, after_backoff=False)
             return None
         self.last_heartbeat_at = now
@@ -513,7 +527,19 @@ class ConsumerProtocol:
         elif self.state is _S.JOINING:
             # Without an assignment the join is not complete: send a full heartbeat again, at the pace of a retry.
             self.heartbeats.retry(now, after_backoff=True)
+        if self.epoch_increase.note(self.member_epoch):
+            self.heartbeats.retry(now, after_backoff=True)
         return None
+
+    def _was_on_behalf(self) -> bool:
+        """Whether the heartbeat that was just answered was another member's: the holder's, or the visitor's."""
+        if self.claim.release is not None:
+            self.claim.released()
+        elif self.epoch_increase.heartbeat is not None:
+            self.epoch_increase.answered()
+        else:
+            return False
+        return True
 
     def _adopt_epoch(self, event: ev.HeartbeatAnswered) -> None:
         if event.member_epoch != self.member_epoch:
@@ -524,6 +550,8 @@ class ConsumerProtocol:
                 self.heartbeats.send_full_next()
         if self.heartbeats.begin_membership(self._event.now):
             self.claim.session.returned(self.claim.id)
+            if self.state is not _S.UNSUBSCRIBING:
+                self.epoch_increase.admitted(self.member_epoch)
 
     def _take_target(self, assignment: Assignment) -> None:
         is_change = self._ownership.take_target(assignment)
@@ -602,6 +630,10 @@ class ConsumerProtocol:
         self.heartbeats.retry(self._event.now, after_backoff=True)
         if self.claim.release is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
             return self._on_release_refused(event)
+        if self.epoch_increase.heartbeat is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
+            self.epoch_increase.refused(event)
+            self.heartbeats.retry(self._event.now, after_backoff=False)
+            return None
         return self._on_error(event)
 
     def _on_release_refused(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
@@ -719,6 +751,7 @@ class ConsumerProtocol:
             lease_until=lease_until,
             is_session_assumed=lease_until is not None and self.claim.session.timeout_s is None,
             is_warm=self.claim.successor.is_warm,
+            has_tokens=not self.epoch_increase.is_refused,
         )
 
     def _wait(self) -> Wait | None:
@@ -732,6 +765,8 @@ class ConsumerProtocol:
                 return Wait(what=WaitsFor.SUBSCRIBED_TOPICS, since=since, detail=refused)
             case _S.JOINING:
                 return Wait(what=WaitsFor.JOIN_RESPONSE, since=since)
+            case _ if self.epoch_increase.is_pending:
+                return Wait(what=WaitsFor.LARGER_EPOCH, since=since)
             case _S.STABLE if not self._ownership.owned:
                 return self._watch.wait_without_partitions("the coordinator has assigned none")
             case _:

@@ -298,6 +298,34 @@ def test_released_place_is_taken_without_a_change_for_other_members(consumer: Su
     )
 
 
+def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) -> None:
+    """Rules 3.3: A replacement gets the former member's epoch; after the visit of a member without topics it grows.
+
+    No partition moves, and the member without topics gets none.
+    """
+    first, second = Member(consumer, "m1"), Member(consumer, "m2", "i")
+    first.has_all()
+    second.join()
+    kept = first.hears()
+    first.beat(kept)
+    given = second.hears()
+    second.beat(given)
+    consumer.until(lambda: first.beat().member_epoch == second.beat().member_epoch)
+    before = second.epoch
+    second.ask(-2)
+    newcomer = Member(consumer, "m3", "i")
+    assert newcomer.join() == Granted(
+        member_epoch=before, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=given
+    )
+    visitor = Member(consumer, "m4", topics=())
+    assert visitor.join().assignment == NOTHING
+    visitor.ask(-1)
+    consumer.until(lambda: newcomer.beat().member_epoch > before)
+    assert newcomer.whole(given) == given
+    consumer.until(lambda: first.beat().member_epoch == newcomer.epoch)
+    assert first.whole(kept) == kept
+
+
 def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> None:
     """Rules 3.3: After -2 other members get no partition before the session ends, and all partitions afterwards."""
     first, static = Member(brief_consumer, "m1"), Member(brief_consumer, "m2", "i")

@@ -1,0 +1,173 @@
+"""A static member with leases takes no partition before its epoch is larger than that of all former holders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import pytest
+
+from consumer_membership.membership.consumer.epoch_increase import EPOCH_TRANSITIONS, EpochState
+from consumer_membership.membership.effects import AssignPartitions, FetchCommitted, Warned
+from consumer_membership.membership.events import Verdict
+from consumer_membership.membership.states import MemberState, StateMachine, followers
+from consumer_membership.membership.waits import WaitsFor
+from tests.membership.builders import A0, FENCED_EPOCH, GROUP_FULL, LOADING, UNKNOWN_MEMBER, Scene, joining, stable
+
+S, E = MemberState, EpochState
+
+
+def admitted() -> Scene:
+    """A static member with leases whose join was accepted at epoch 7; the visitor's join is in flight."""
+    return joining(instance_id="i", has_leases=True).answer(7, {A0}).resolve(A0.topic_id)
+
+
+def visiting() -> Scene:
+    """The visitor's leave is in flight."""
+    return admitted().answer(8, ())
+
+
+def waiting() -> Scene:
+    """The visitor has left; the member's own heartbeat is in flight."""
+    return visiting().answer(-1)
+
+
+def grown() -> Scene:
+    """The member has epoch 9."""
+    return waiting().answer(9, {A0})
+
+
+def refused() -> Scene:
+    """The group is full."""
+    return admitted().reject(Verdict.FATAL, GROUP_FULL)
+
+
+def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
+    """Member id, instance id and epoch of the heartbeats that the last event had."""
+    return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
+
+
+def test_visitor_joins_and_leaves_before_the_member_takes_partitions() -> None:
+    """The visitor has no instance id and no topics; the member's own full heartbeat follows at once."""
+    scene = admitted()
+    (join,) = scene.beats[-1:]
+    assert (join.member_id, join.instance_id, join.member_epoch) == ("member-2", None, 0)
+    assert (join.topics, join.owned, join.rebalance_timeout_s) == ((), frozenset(), 300.0)
+    assert (scene.state, scene.view.waits_for) == (S.RECONCILE, WaitsFor.LARGER_EPOCH)
+    assert sent(scene.answer(8, ())) == [("member-2", None, -1)]
+    assert sent(scene.answer(-1)) == [("member-1", "i", 7)]
+    assert scene.beats[-1].is_full
+    assert scene.all(FetchCommitted) == []
+    assert sent(scene.answer(9, {A0})) == []
+    assert scene.offsets().all(AssignPartitions)[-1].member_epoch == 9
+    assert scene.settle().view.owned == {("orders", 0): 9}
+    assert scene.view.has_tokens
+
+
+def test_member_heartbeats_until_its_epoch_has_grown() -> None:
+    """The assignor may run later (group.consumer.assignment.interval.ms): the pace is that of a retry."""
+    scene = waiting()
+    for _ in range(3):
+        before = scene.now
+        scene.answer(7, {A0})
+        assert scene.all(FetchCommitted) == []
+        scene.next_beat()
+        assert 0.05 <= scene.now - before <= 0.15
+    assert scene.answer(8, {A0}).all(FetchCommitted) != []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"instance_id": "i"}, {"has_leases": True}, {}],
+    ids=["static without leases", "dynamic with leases", "dynamic without leases"],
+)
+def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
+    """They need no token, or their epoch is the group's newest one."""
+    scene = joining(**keys).answer(7, {A0}).resolve(A0.topic_id)
+    assert scene.all(FetchCommitted) != []
+    assert [beat.member_epoch for beat in scene.beats] == [0]
+
+
+def test_refused_visitor_costs_the_token_and_not_the_partitions() -> None:
+    """The member consumes, and one warning has the reason."""
+    scene = refused()
+    assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].words
+    scene.settle()
+    assert (scene.state, scene.view.owned, scene.view.has_tokens) == (S.STABLE, {("orders", 0): 7}, False)
+    scene.fence().settle(answers=False)
+    assert scene.view.has_tokens
+
+
+def test_lost_responses_of_the_visitor_are_repeated() -> None:
+    """A member of 4.0 or 4.1 gets FENCED_MEMBER_EPOCH for the repetition, because the first join had arrived."""
+    scene = admitted().drop().found()
+    assert scene.next_beat().member_id == "member-2"
+    scene.reject(Verdict.RETRY, LOADING)
+    assert scene.next_beat().member_epoch == 0
+    assert sent(scene.reject(Verdict.REJOIN, FENCED_EPOCH)) == [("member-2", None, -1)]
+    scene.drop().found()
+    assert scene.next_beat().member_id == "member-2"
+    assert sent(scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)) == [("member-1", "i", 7)]
+
+
+def test_member_that_leaves_takes_its_visitor_along() -> None:
+    """The response to the visitor's join, which arrives later, changes nothing."""
+    scene = admitted()
+    in_flight = scene.request_id
+    scene.leave()
+    assert sent(scene)[0] == ("member-2", None, -1)
+    epoch = scene.protocol.member_epoch
+    scene.answer(8, (), request_id=in_flight)
+    assert scene.protocol.member_epoch == epoch
+    assert scene.settle().state is S.UNSUBSCRIBED
+
+
+def test_join_that_is_answered_during_a_leave_has_no_visitor() -> None:
+    """The member takes no partition any more."""
+    scene = joining(instance_id="i", has_leases=True).leave()
+    scene.answer(7, {A0}).settle()
+    assert scene.state is S.UNSUBSCRIBED
+    assert {beat.member_id for beat in scene.beats} == {"member-1"}
+
+
+def test_fenced_member_increases_the_epoch_again() -> None:
+    """It may have another place now."""
+    scene = stable(A0, instance_id="i", has_leases=True)
+    assert scene.view.owned == {}
+    scene = grown().settle().fence().settle(answers=False)
+    scene.next_beat()
+    assert scene.answer(12, {A0}).view.owned == {}
+    assert sent(scene)[0][1:] == (None, 0)
+
+
+EDGES: dict[tuple[EpochState, EpochState], Callable[[], Scene]] = {
+    (E.IDLE, E.JOINING): admitted,
+    (E.JOINING, E.LEAVING): visiting,
+    (E.JOINING, E.REFUSED): refused,
+    (E.LEAVING, E.WAITING): waiting,
+    (E.WAITING, E.IDLE): grown,
+    (E.JOINING, E.IDLE): lambda: admitted().leave(),
+    (E.LEAVING, E.IDLE): lambda: visiting().leave(),
+    (E.REFUSED, E.IDLE): lambda: refused().settle().fence(),
+}
+
+
+def test_scenes_cover_every_edge_of_the_table() -> None:
+    """Every edge of the table has a scene."""
+    assert set(EDGES) == {(old, new) for old, after in followers(EPOCH_TRANSITIONS).items() for new in after}
+
+
+@pytest.mark.parametrize("edge", EDGES, ids=lambda edge: f"{edge[0]}-{edge[1]}")
+def test_member_takes_the_edge(edge: tuple[EpochState, EpochState], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real member takes each edge of the table."""
+    taken: list[tuple[object, object]] = []
+    fire = StateMachine.fire
+
+    def recorded(machine: StateMachine[Enum], trigger: Enum) -> Enum:
+        old = fire(machine, trigger)
+        taken.append((old, machine.state))
+        return old
+
+    monkeypatch.setattr(StateMachine, "fire", recorded)
+    EDGES[edge]()
+    assert edge in taken
