@@ -29,9 +29,10 @@ def epochs_of(
     consumer: Consumer | AIOConsumer,
     partitions: Iterable[TopicPartition],
 ) -> tuple[h.Epoch, ...]:
-    """Return partitions that are being assigned with the tokens of their leases; -1: the member has no leases."""
+    """Return partitions that are being assigned with the tokens of their leases; -1: the member has no tokens."""
+    has_tokens = has_leases and consumer.membership().has_tokens
     return tuple(
-        h.Epoch(one.topic, one.partition, consumer.lease(one).token if has_leases else -1) for one in partitions
+        h.Epoch(one.topic, one.partition, consumer.lease(one).token if has_tokens else -1) for one in partitions
     )
 
 
