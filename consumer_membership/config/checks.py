@@ -162,15 +162,21 @@ def _refuse_group(given: Mapping[str, object]) -> None:
 
 
 def _refuse_instance(given: Mapping[str, object]) -> None:
-    """Raise if the source of the instance id is ambiguous, or if members of a pool could take over each other's ids."""
+    """Raise if the source of the instance id is ambiguous or missing, or if the policy does not fit to the source."""
     pool = given.get("group.instance.id.pool")
+    policy = given.get("group.instance.id.conflict.policy")
+    name = str(policy).strip().lower()
     if pool is None:
+        if name == "hand-over" and not given.get("group.instance.id"):
+            remedy = (
+                "a member without an instance id has no place that it could hand over; set group.instance.id or "
+                "group.instance.id.pool, or remove the key"
+            )
+            raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)
         return
     if "group.instance.id" in given:
         remedy = "cannot be combined with group.instance.id; remove one of the two keys"
         raise ConfigurationError("group.instance.id.pool", pool, remedy)
-    policy = given.get("group.instance.id.conflict.policy")
-    name = str(policy).strip().lower()
     if name in ("takeover", "takeover-when-dead"):
         remedy = (
             f"{name} is not supported with group.instance.id.pool, because the live holder of an id cannot be "

@@ -98,8 +98,8 @@ class ConsumerConfig:
     """
     group_instance_id_conflict_policy: ConflictPolicy | None = _key(values.policy, None)
     """What to do if another member holds the id: take it over, take it over only from a dead process, wait until it is
-    free, have the holder hand it over (consumer protocol; needs READ on the group `<group.id>.hand-over`), or raise an
-    error.
+    free, have the holder hand it over (consumer protocol and an instance id; needs READ on the group
+    `<group.id>.hand-over`), or raise an error.
     """
     group_instance_id_lock_directory: str | None = _key(values.text, None)
     """`takeover-when-dead`: the directory in which each process keeps a locked file, which proves to its replacement on
@@ -142,9 +142,9 @@ class ConsumerConfig:
     """
     drain_timeout_ms: int = _key(values.duration_ms, 30_000)
     """How long a release of partitions may take, at most half of `max.poll.interval.ms`. A consumer that hands its
-    place over has this time for its commit and `on_revoke`. A processor's running handlers may finish for this time
-    when partitions are revoked; then coroutines and worker processes are cancelled, and the results of threads are
-    ignored.
+    place over has this time, and 10 s more, for its commit and `on_revoke`; then it leaves and loses its partitions.
+    A processor's running handlers may finish for this time when partitions are revoked; then coroutines and worker
+    processes are cancelled, and the results of threads are ignored.
     """
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)

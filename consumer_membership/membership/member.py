@@ -329,21 +329,27 @@ class GroupMember:
             self._event.emit(LeaveCompleted())
 
     def _expire(self) -> None:
-        """max.poll.interval.ms exceeded: leave, so that other members get the partitions."""
+        """Leave, so that other members get the partitions: the application did not poll or release them in time."""
         limit_ms = round(self.settings.max_poll_interval_s * 1000)
-        late_ms = round((self._event.now - self._poll_deadline) * 1000)
-        error = BrokerError(
-            code=POLL_TIMEOUT_CODE,
-            name="_MAX_POLL_EXCEEDED",
-            # librdkafka's sentence, which applications and alerts match.
-            message=f"Application maximum poll interval ({limit_ms}ms) exceeded by {late_ms}ms: the member left its "
-            "group; poll more often, process fewer records between two polls, or raise max.poll.interval.ms (in a "
-            "Spark task: sink_timeout_s)",
+        late_ms = round((self._event.now - self._next_poll_by) * 1000)
+        limit = f"max.poll.interval.ms={limit_ms}"
+        # librdkafka's sentence, which applications and alerts match.
+        message = (
+            f"Application maximum poll interval ({limit_ms}ms) exceeded by {late_ms}ms: the member left its group; "
+            "poll more often, process fewer records between two polls, or raise max.poll.interval.ms (in a Spark task: "
+            "sink_timeout_s)"
         )
+        if late_ms < 0:
+            limit = f"drain.timeout.ms={round(self.settings.drain_timeout_s * 1000)}"
+            message = (
+                f"{limit} exceeded while the partitions were handed over: the member left its group before its "
+                "application had released them; poll more often, make on_revoke shorter, or raise drain.timeout.ms"
+            )
+        error = BrokerError(code=POLL_TIMEOUT_CODE, name="_MAX_POLL_EXCEEDED", message=message)
         self._protocol.resign()
         self._leave.end()
         self._history.raise_to_application(Problem.POLL_TIMEOUT, error)
-        self._protocol.end(_T.POLL_TIMEOUT, f"max.poll.interval.ms={limit_ms} exceeded")
+        self._protocol.end(_T.POLL_TIMEOUT, f"{limit} exceeded")
         self._drop_everything(ASSIGNMENT_LOST)
 
     def _drop_everything(self, error: BrokerError) -> None:
@@ -566,8 +572,14 @@ class GroupMember:
         return self._state in (_S.ACK, _S.STABLE) and heard_at is not None and heard_at > noted.at
 
     @property
-    def _poll_deadline(self) -> Instant:
+    def _next_poll_by(self) -> Instant:
         return self._polled_at + self.settings.max_poll_interval_s
+
+    @property
+    def _poll_deadline(self) -> Instant:
+        """When the member leaves its group unless the application polls, or has released everything for a hand-over."""
+        is_releasing = self._protocol.is_handing_over and not self._reconciler.is_idle
+        return min(self._next_poll_by, self._leave.by) if is_releasing else self._next_poll_by
 
     def next_deadline(self) -> Instant | None:
         """When the next timed action is due; None: never. Call `handle(TimePassed(), now)` then."""

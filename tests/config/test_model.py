@@ -285,7 +285,7 @@ def test_conflict_policy_defaults_to_takeover_or_wait_with_pool() -> None:
 
 
 def test_conflicting_instance_id_keys_are_rejected() -> None:
-    """An id together with a pool, takeover with a pool, and an unknown policy raise an error."""
+    """Two sources of the id, takeover with a pool, hand-over without an id, and an unknown policy raise an error."""
     assert "cannot be combined with group.instance.id" in str(
         refused(group_instance_id_pool="a,b", group_instance_id="i")
     )
@@ -295,6 +295,8 @@ def test_conflicting_instance_id_keys_are_rejected() -> None:
             "group.instance.id.conflict.policy",
             True,
         )
+    alone = refused(group_instance_id_conflict_policy="Hand-Over")
+    assert "set group.instance.id or group.instance.id.pool" in str(alone)
     assert "takeover, takeover-when-dead, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
 
 

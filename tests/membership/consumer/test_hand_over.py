@@ -24,6 +24,7 @@ from consumer_membership.membership.effects import (
     LeaveCompleted,
     LosePartitions,
     PausePartitions,
+    RaiseToApplication,
     ReadNotes,
     RevokePartitions,
     SendHeartbeat,
@@ -44,7 +45,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.membership.waits import WaitsFor
-from consumer_membership.types import ConflictPolicy, HandOverNote, Holder, TopicPartition
+from consumer_membership.types import POLL_TIMEOUT_CODE, ConflictPolicy, HandOverNote, Holder, TopicPartition
 from tests.membership.builders import (
     A0,
     A1,
@@ -522,10 +523,27 @@ def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
 
 
 def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
-    """A stuck application delays its successor as long as any rebalance, and not longer."""
-    scene = handing_over().after(MAX_POLL_S)
+    """A stuck application delays its successor not longer than any rebalance."""
+    scene = handing_over(drain_timeout_s=MAX_POLL_S).after(MAX_POLL_S)
     assert (scene.state, scene.new(LosePartitions) != [], scene.beats[-1].member_epoch) == (S.STALE, True, -2)
     scene.poll().finish()
+    assert (scene.state, scene.new_beats) == (S.JOINING, [])
+
+
+def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_the_drain_timeout() -> None:
+    """The successor gets the place 10 s later, the time for the last commit; the application receives an error first.
+
+    The member that comes back does not compete with its successor.
+    """
+    scene = handing_over(drain_timeout_s=5.0).finish()
+    assert isinstance(scene.step, RevokePartitions)
+    scene.after(14.9)
+    assert (scene.state, scene.new_beats[-1].member_epoch) == (S.UNSUBSCRIBING, 1)
+    scene.after(0.1)
+    assert ([beat.member_epoch for beat in scene.new_beats], scene.state) == ([-2], S.STALE)
+    (raised,) = scene.new(RaiseToApplication)
+    assert (raised.error.code, "drain.timeout.ms=5000" in raised.error.message) == (POLL_TIMEOUT_CODE, True)
+    scene.finish().poll().finish()
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
 
 
