@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -73,13 +72,13 @@ class VerifiableConsumer:
         self._consumer = consumer
         self._options = options
         self._send = send
-        self._stopping = threading.Event()
+        self._is_stopping = False
         self._batch: dict[EventPartition, list[Message]] = {}
         self._received = 0
 
     def stop(self) -> None:
         """Make `run` close the consumer and return."""
-        self._stopping.set()
+        self._is_stopping = True
 
     def run(self) -> bool:
         """Consume until `stop`, the limit of records, or a fatal error; return False after an error."""
@@ -89,7 +88,7 @@ class VerifiableConsumer:
             self._consumer.subscribe(
                 [self._options.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
-            while not self._stopping.is_set() and not self._is_finished:
+            while not self._is_stopping and not self._is_finished:
                 self._gather()
                 self._flush(may_commit=True)
         except KafkaException as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from threading import Event
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -101,7 +100,8 @@ class PollLoop:
         self._settings = settings
         self._metadata_limit = metadata_limit
         self._on_handlers = on_handlers
-        self._stopping = Event()
+        #: Not an `Event`: a signal that arrives while another one's handler sets an event waits for the event's lock.
+        self._is_stopping = False
         #: How long a revocation waits for handlers: not at all after the end has waited for them.
         self._drain_s = settings.drain_timeout_s
         #: Set by a second signal: nothing is waited for.
@@ -114,12 +114,12 @@ class PollLoop:
 
     def stop(self) -> None:
         """Accept no more records, finish those whose handlers run, commit, and leave the group."""
-        self._stopping.set()
+        self._is_stopping = True
 
     def stop_now(self) -> None:
         """End without waiting for handlers."""
         self._is_hurried = True
-        self._stopping.set()
+        self._is_stopping = True
 
     # ---- its thread ----
 
@@ -143,7 +143,7 @@ class PollLoop:
                 on_lost=self._on_lost,
                 on_warm=self._on_warm,
             )
-            while not self._stopping.is_set() and self._work.failure is None:
+            while not self._is_stopping and self._work.failure is None:
                 self._turn()
             self._drain()
         finally:
