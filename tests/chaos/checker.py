@@ -48,8 +48,8 @@ class Rule(StrEnum):
         COMMIT_UNREAD: A commit was acknowledged that is ahead of the received (processor: finished) records.
         COMMIT_NOT_OWNED: A member committed a partition that it does not own, and the commit was acknowledged.
         OFFSETS_BACK: A committed offset went back.
-        OWNERS_BY_EPOCH: A partition was assigned although the lease of its owner lasted, or at an epoch that is not
-            newer than its owner's.
+        OWNERS_BY_EPOCH: A partition was assigned although the lease of its owner lasted, which still claims or uses it
+            afterwards; or at an epoch that is not newer than its owner's.
         OWNERS_BY_LEASE: A member with leases received a record after its lease, or after a newer owner's first one.
         TRANSACTIONS: A source record has no result, or more than one, in the output of transactions.
         STATEMENT: A sample of `membership()` or `health()` was false.
@@ -168,6 +168,8 @@ class _Process:
     is_evicted: bool = False
     is_killed: bool = False
     is_closed: bool = False
+    #: Partitions that were assigned to others while its lease lasted: a violation if it still works with them.
+    overtaken: dict[Partition, Violation] = field(default_factory=dict)
     owned_changed_ns: int = 0
     last_statement: tuple[int, h.Statement] | None = None
 
@@ -208,6 +210,8 @@ class _Checker:
         self._recreated = {entry.event.topic for entry in entries if isinstance(entry.event, h.Recreated)}
         self._has_faults = any(isinstance(entry.event, _FAULTS) for entry in entries)
         self._outputs: dict[str, Counter[tuple[Partition, int]]] = defaultdict(Counter)
+        #: Groups whose offsets were deleted: their records are processed again.
+        self._reset: set[str] = set()
         self._settled_ns: int | None = None
         self._at_ns = 0
         self._process = ""
@@ -276,6 +280,7 @@ class _Checker:
             case h.OffsetsObserved():
                 self._observe(event)
             case h.OffsetsReset():
+                self._reset.add(event.group)
                 for partition in event.partitions:
                     log = self._log(event.group, partition)
                     log.committed = log.observed = 0
@@ -285,7 +290,7 @@ class _Checker:
                 if event.member in self.processes:
                     self.processes[event.member].is_killed = True
             case h.Output():
-                self._outputs[event.group][event.partition, event.offset] += 1
+                self._outputs[event.group][event.partition, event.number] += 1
             case h.Settled():
                 self._settled_ns = self._at_ns
                 for process in self.processes.values():
@@ -306,6 +311,8 @@ class _Checker:
                 self._receive(process, event)
             case h.Finished():
                 self._log(process.started.group, event.partition).finished.add(event.offset)
+            case h.Warmed():
+                pass
             case h.CommitBegun():
                 self._begin_commit(process, event)
             case h.CommitEnded():
@@ -355,13 +362,28 @@ class _Checker:
         lasts = owner.lease_until_ns is not None and owner.lease_until_ns > self._at_ns
         if former.ended_ns == inf and lasts and not (owner.is_evicted or owner.is_killed):
             remaining_s = ((owner.lease_until_ns or 0) - self._at_ns) / _S
-            self._report(
-                Rule.OWNERS_BY_EPOCH,
-                f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more",
+            text = f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more"
+            # It may have left: its callback only runs when it polls again.
+            owner.overtaken.setdefault(
+                new.partition,
+                Violation(rule=Rule.OWNERS_BY_EPOCH, at_ns=self._at_ns, process=process.name, text=text),
             )
+
+    def _judge_overtaken(
+        self, owner: _Process, begun_ns: int, claimed: Iterable[Partition], *, is_complete: bool
+    ) -> None:
+        """Judge a member that claims, or uses, these partitions; `is_complete`: it claims no others."""
+        for partition, violation in list(owner.overtaken.items()):
+            if begun_ns <= violation.at_ns:
+                continue
+            if partition in claimed:
+                self.violations.append(violation)
+            if partition in claimed or is_complete:
+                del owner.overtaken[partition]
 
     def _give_up(self, process: _Process, partitions: Iterable[Partition], *, was_lost: bool = False) -> None:
         for partition in partitions:
+            process.overtaken.pop(partition, None)
             ownership = process.owned.pop(partition, None)
             if ownership is not None:
                 ownership.ended_ns, ownership.was_lost = self._at_ns, was_lost
@@ -373,6 +395,7 @@ class _Checker:
         self._received += 1
         log = self._log(process.started.group, event.partition)
         self._note_stall(log, event)
+        self._judge_overtaken(process, event.begun_ns, [event.partition], is_complete=False)
         ownership = process.owned.get(event.partition)
         until = process.lease_until_ns
         # A response during the call may have renewed the lease before the record was returned.
@@ -444,7 +467,9 @@ class _Checker:
             if offset + 1 < following:
                 self._report(Rule.ORDER, f"{what} after {following - 1} of key {event.key}")
             # An earlier owner may have finished it without a commit; in one ownership it is a repeat.
-            if offset in log.finished and offset + 1 == following:
+            is_again = offset in log.finished and offset + 1 == following
+            # A transaction that is aborted takes the results of finished records with it.
+            if is_again and not process.started.is_transactional:
                 self._report(Rule.REPEATED, f"{what} again, after its handler had returned")
             ownership.next_by_key[event.key] = max(following, offset + 1)
             return
@@ -517,6 +542,7 @@ class _Checker:
         if event.lease_until_ns is not None:
             process.lease_until_ns = max(event.lease_until_ns, process.lease_until_ns or 0)
         owned = {item.partition: item.epoch for item in event.owned}
+        self._judge_overtaken(process, event.begun_ns, owned, is_complete=True)
         is_reported = process.started.has_callbacks and not process.started.is_manual
         is_settled = event.state == "STABLE" and process.owned_changed_ns < event.begun_ns
         if is_reported and is_settled and owned.keys() != process.owned.keys():
@@ -593,9 +619,11 @@ class _Checker:
                     self._judge_outputs(group, partition, records)
 
     def _judge_outputs(self, group: str, partition: Partition, records: dict[int, tuple[int, int]]) -> None:
-        for offset, (_, at_ns) in records.items():
-            count = self._outputs[group][partition, offset]
-            if count != 1 and at_ns < (self._settled_ns or 0):
+        begins_again = partition.topic in self._recreated or group in self._reset
+        for offset, (number, at_ns) in records.items():
+            count = self._outputs[group][partition, number]
+            is_wrong = count == 0 if begins_again else count != 1
+            if is_wrong and at_ns < (self._settled_ns or 0):
                 self._report(Rule.TRANSACTIONS, f"{partition}@{offset} has {count} results of group {group}")
 
     def _judge_calm(self, process: _Process) -> None:

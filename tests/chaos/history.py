@@ -12,7 +12,8 @@ When a member writes, in the thread that calls the consumer:
 
 - `Assigned` at the begin of `on_assign`, before the application may receive a record of the new partitions.
 - `Received` after `poll` has returned the record, with the time before the call as `begun_ns`; a processor writes it
-  when the handler begins, and `Finished` when the handler has returned.
+  when the handler begins, with the end of the thread's previous handler as `begun_ns`, and `Finished` when the handler
+  has returned.
 - `Revoked` at the end of `on_revoke`, and `Lost` at the begin of `on_lost`: the application does not use the partitions
   afterwards.
 - `CommitBegun` before the request can be sent, and `CommitEnded` with the same `commit` after its response.
@@ -153,7 +154,7 @@ class Output:
 
     group: str
     partition: Partition
-    offset: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,13 @@ class Assigned:
     member_id: str | None
     epochs: tuple[Epoch, ...]
     instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmed:
+    """The member prepares for partitions that another process hands over to it (`on_warm`); it does not own them."""
+
+    partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +320,7 @@ Event: TypeAlias = (
     | Settled
     | Started
     | Assigned
+    | Warmed
     | Revoked
     | Lost
     | Received

@@ -287,9 +287,18 @@ LEASED = [
 
 
 def test_partition_must_not_be_assigned_while_the_lease_of_its_owner_lasts() -> None:
-    """The coordinator, or the leave of another member, must not free a partition that is in use."""
+    """The coordinator, or the leave of another member, must not free a partition that its owner claims or uses."""
     takes = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3)]
-    assert broken(LEASED, takes, SETTLED) == {Rule.OWNERS_BY_EPOCH}
+    assert broken(LEASED, takes, statement(5.5, "a", lease_s=8.0), SETTLED) == {Rule.OWNERS_BY_EPOCH}
+    assert broken(LEASED, takes, received(5.5, "a", 2), SETTLED) == {Rule.OWNERS_BY_EPOCH}
+
+
+def test_owner_that_left_may_be_replaced_before_its_callback_runs() -> None:
+    """A member that does not poll leaves its group, and calls on_lost when it polls again."""
+    takes = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3)]
+    left = statement(5.5, "a", None, state="STALE", verdict="not_polled")
+    assert broken(LEASED, takes, left, lost(9, "a"), SETTLED) == set()
+    assert broken(LEASED, takes, lost(9, "a"), SETTLED) == set()
 
 
 @pytest.mark.parametrize("event", [h.Evicted(member="a"), h.Killed(member="a")])
@@ -368,8 +377,46 @@ def test_observed_offsets_that_go_back_are_reported() -> None:
 def test_each_record_has_one_result_in_transactions(times: int, rules: set[Rule]) -> None:
     """A missing result and a second one break the promise."""
     member = [started(0, "a", is_transactional=True), *produced(0), assigned(1, "a"), *received(2, "a", 0)]
-    outputs = [at(3, "harness", h.Output(group="g", partition=P, offset=0))] * times
+    outputs = [at(3, "harness", h.Output(group="g", partition=P, number=0))] * times
     assert broken(member, outputs, SETTLED) == rules
+
+
+def test_transactional_processor_may_handle_a_finished_record_again() -> None:
+    """The result of a finished record is gone if its transaction was aborted."""
+    member = [started(0, "a", is_transactional=True, is_processor=True), *produced(0), assigned(1, "a")]
+    again = [*received(2, "a", 0), *finished(3, "a", 0), *received(4, "a", 0), *finished(5, "a", 0)]
+    output = at(6, "harness", h.Output(group="g", partition=P, number=0))
+    assert broken(member, again, output, SETTLED) == set()
+
+
+def test_records_may_have_two_results_after_their_offsets_were_deleted() -> None:
+    """The group processes them again, because it does not know that it has processed them."""
+    member = [started(0, "a", is_transactional=True), *produced(0), assigned(1, "a"), *received(2, "a", 0)]
+    reset = at(3, "harness", h.OffsetsReset(group="g", partitions=(P,)))
+    outputs = [at(4, "harness", h.Output(group="g", partition=P, number=0))] * 2
+    assert broken(member, outputs, reset, SETTLED) == set()
+    assert broken(member, reset, SETTLED) == {Rule.TRANSACTIONS}
+
+
+# ---- manual assignment ----
+
+MANUAL = [started(0, "a.1", is_manual=True), *produced(0, 1, 2, 3), assigned(1, "a.1", -1)]
+
+
+def test_manual_member_reads_each_record_once() -> None:
+    """A restart begins at the committed offset, and other members of the group do not matter."""
+    first = [*received(2, "a.1", 0, 1), *committed(3, "a.1", 2), at(4, "harness", h.Killed(member="a.1"))]
+    second = [started(5, "a.2", is_manual=True), assigned(6, "a.2", -1), *received(7, "a.2", 2, 3)]
+    assert broken(MANUAL, first, second, SETTLED) == set()
+
+
+def test_manual_member_must_not_lose_skip_or_repeat_records() -> None:
+    """The rules of records hold without a group."""
+    first = [*received(2, "a.1", 0, 1), *committed(3, "a.1", 2)]
+    begins = [started(5, "a.2", is_manual=True), assigned(6, "a.2", -1)]
+    assert broken(MANUAL, first, SETTLED) == {Rule.LOST}
+    assert broken(MANUAL, received(2, "a.1", 0, 3), received(4, "a.1", 1, 2), SETTLED) == {Rule.SKIPPED, Rule.ORDER}
+    assert broken(MANUAL, first, begins, received(7, "a.2", 1, 2, 3), SETTLED) == {Rule.REPEATED}
 
 
 # ---- statements ----
