@@ -206,6 +206,11 @@ def chaos(stage: Running) -> int:
     return stage.python("-m", "tests.chaos", "--minutes", "10", "--seed", str(stage.plan.seed))
 
 
+def planted(stage: Running) -> int:
+    """Each planted bug of the package and of the checker is reported by a round of the small world of chaos."""
+    return stage.python("-m", "tests.chaos", "--planted")
+
+
 def wheel(stage: Running) -> int:
     """Source archive and wheel build and pass `twine check`; the wheel installs, imports, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
@@ -304,6 +309,7 @@ STAGES: dict[str, Stage] = {
     "docker": Stage(docker, is_full=True, waits=True, needs="a Docker engine (left out where none answers)"),
     "hosts": Stage(hosts, is_full=True, waits=True, needs="network namespaces: Linux, root and iproute2"),
     "chaos": Stage(chaos, is_full=True, waits=True, needs="Java 17 with Maven, for a cluster of three nodes"),
+    "planted": Stage(planted, is_full=True, waits=True, needs="Java 17 with Maven, for a broker"),
     "newest-spark": Stage(newest_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
     "connect-spark": Stage(connect_spark, is_full=True, waits=True, needs=f"Java 17, {_PIP}"),
 }

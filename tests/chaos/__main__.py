@@ -12,21 +12,20 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 from tests.chaos import small
 from tests.chaos.faults import KINDS
-from tests.chaos.plan import MEMBER_WORDS, RoundPlan, draw
+from tests.chaos.plan import MEMBER_WORDS, RoundPlan, covering, draw
 from tests.chaos.report import table
 from tests.chaos.rounds import Outcome, run_round
 from tests.chaos.world import NODES, cluster
 from tests.support import seeds
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "chaos"
-#: The seeds of rounds have this many bits: short enough to type.
-_SEED_BITS = 32
 _SHOWN = 8
 
 
@@ -62,24 +61,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{', '.join(sorted(unknown))}: there is no such fault or member")
     kinds = {name: KINDS[name] for name in names} or KINDS
     seed = seeds.fresh_seed() if options.seed is None else options.seed
-    rounds = options.rounds or (10_000 if options.minutes else 1)
-    random = Random(seed)  # noqa: S311 - repeatable
-    chosen = options.replay or [random.getrandbits(_SEED_BITS) for _ in range(rounds)]
-    plans = [draw(one, kinds, range(1, NODES + 1), words) for one in chosen]
+    rounds = options.rounds or (None if options.minutes and not options.list else 1)
+    nodes = range(1, NODES + 1)
+    plans: Iterable[RoundPlan] = (draw(one, kinds, nodes, words) for one in options.replay or ())
+    if not options.replay:
+        plans = islice(covering(Random(seed), kinds, nodes, words), rounds)  # noqa: S311 - repeatable
     if options.list:
         print("\n".join(map(str, plans)))
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"seed {seed}; a round is repeated by --replay SEED with the same --faults and --members", flush=True)
     outcomes = _run(plans, options.keep, options.minutes, keeps_all=options.keep_all)
-    print(table(outcomes))
+    print(table(outcomes, kinds))
     failed = [outcome for outcome in outcomes if not outcome.has_passed]
     if failed:
         print(f"failed: {', '.join(str(outcome.plan.seed) for outcome in failed)}")
     return 1 if failed else 0
 
 
-def _run(plans: Sequence[RoundPlan], keep: Path, minutes: float | None, *, keeps_all: bool) -> list[Outcome]:
+def _run(plans: Iterable[RoundPlan], keep: Path, minutes: float | None, *, keeps_all: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
     give_up_at = time.monotonic() + minutes * 60 if minutes is not None else None
     with cluster() as broker:

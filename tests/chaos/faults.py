@@ -7,10 +7,11 @@ the group can consume to its end; `World.heal` follows all the same.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ from consumer_membership import MembershipError
 from tests.chaos import history as h
 from tests.chaos.links import Mode
 from tests.chaos.members.account import Order
-from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, Family, FaultKind, Loop, Protocol
+from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, Family, FaultKind, Identity, Loop, Protocol
 from tests.chaos.world import Member, World
 
 Fault: TypeAlias = Callable[[World, str, int], AbstractContextManager[None]]
@@ -31,12 +32,18 @@ _FAULTS: dict[str, Fault] = {}
 
 
 def _fault(
-    name: str, family: Family, shortest_s: float, longest_s: float
+    name: str,
+    family: Family,
+    shortest_s: float,
+    longest_s: float,
+    protocols: frozenset[Protocol] = frozenset(Protocol),
 ) -> Callable[[Callable[[World, str, int], Iterator[None]]], Fault]:
     """Put a generator function into the table."""
 
     def register(run: Callable[[World, str, int], Iterator[None]]) -> Fault:
-        _KINDS[name] = FaultKind(name=name, family=family, shortest_s=shortest_s, longest_s=longest_s)
+        _KINDS[name] = FaultKind(
+            name=name, family=family, shortest_s=shortest_s, longest_s=longest_s, protocols=protocols
+        )
         _FAULTS[name] = contextmanager(run)
         return _FAULTS[name]
 
@@ -118,6 +125,29 @@ def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
         with _without_node(world, node_id, kills=False):
             pass
     yield
+
+
+@_fault("controller-kill", Family.BROKERS, 2, 8)
+def controller_kill(world: World, target: str, _: int) -> Iterator[None]:
+    """Kill the node of the active controller."""
+    with _without_node(world, world.controller_node() or int(target), kills=True):
+        yield
+
+
+@_fault("disk-full", Family.BROKERS, 3, 8)
+def disk_full(world: World, target: str, _: int) -> Iterator[None]:
+    """A node cannot write a byte to any file; Kafka then ends it. The node is started again with space on its disk."""
+    with world.nodes_lock:
+        pid = world.broker.node_pid(int(target))
+    if pid is not None:
+        # EFBIG instead of ENOSPC, for which the broker would need a file system of its own.
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+    yield
+    with world.nodes_lock:
+        world.broker.kill_node(int(target))
+        world.broker.start_node(int(target))
+        world.broker.wait_ready(120.0)
 
 
 # ---- members ----
@@ -238,6 +268,54 @@ def gil_held(world: World, target: str, choice: int) -> Iterator[None]:
     yield
 
 
+@_fault("twins", Family.MEMBERS, 8, 12)
+def twins(world: World, target: str, _: int) -> Iterator[None]:
+    """A second process has the group.instance.id of a member; without one, two new processes share an id."""
+    place = world.members[target].plan.instance_id
+    with ExitStack() as stack:
+        for suffix in ("x", "y") if place is None else ("x",):
+            changes = {"identity": Identity.STATIC, "place": place or f"{target}-twin", "hands_over": False}
+            stack.enter_context(world.another_member(target, suffix, **changes))
+        yield
+
+
+#: What happens to one of the two processes of a hand-over, when the new one prepares for the partitions.
+_HAND_OVER_FAULTS = ("nothing", "kill-old", "kill-new", "pause-old", "pause-new", "cut-old", "cut-new")
+
+
+@_fault("hand-over", Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))
+def hand_over(world: World, target: str, choice: int) -> Iterator[None]:
+    """A process hands its partitions over to a new one; at that moment one of them is killed, stopped or cut off."""
+    place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
+    with ExitStack() as stack:
+        old = stack.enter_context(world.another_member(target, "x", **place))
+        world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
+        new = stack.enter_context(world.another_member(target, "y", **place))
+        if world.wait(lambda: new.name in world.progress.read().warmed, _HAND_OVER_S):
+            act, _, which = _HAND_OVER_FAULTS[choice % len(_HAND_OVER_FAULTS)].partition("-")
+            stack.enter_context(_HAND_OVER_ACTS[act](new if which == "new" else old))
+        yield
+
+
+@contextmanager
+def _killed(member: Member) -> Iterator[None]:
+    member.kill()
+    yield
+
+
+@contextmanager
+def _cut_off(member: Member) -> Iterator[None]:
+    member.links.change(Mode.HOLD)
+    yield
+    member.links.change(Mode.PASS)
+
+
+_HAND_OVER_S = 20.0
+_HAND_OVER_ACTS: Mapping[str, Callable[[Member], AbstractContextManager[None]]] = MappingProxyType(
+    {"nothing": lambda _: nullcontext(), "kill": _killed, "pause": _suspended, "cut": _cut_off}
+)
+
+
 # ---- the network of a member ----
 
 
@@ -326,11 +404,27 @@ def other_protocol(world: World, _target: str, choice: int) -> Iterator[None]:
     like = sorted(world.members)[choice % len(world.members)]
     is_classic = world.members[like].plan.protocol is Protocol.CLASSIC
     other = Protocol.CONSUMER if is_classic else Protocol.CLASSIC
-    with ExitStack() as stack:
-        if is_classic and any(one.plan.strategy != "cooperative-sticky" for one in world.members.values()):
-            other = Protocol.CLASSIC
-        stack.enter_context(world.another_member(like, protocol=other, loop=Loop.POLL))
+    if is_classic and any(one.plan.strategy != "cooperative-sticky" for one in world.members.values()):
+        other = Protocol.CLASSIC
+    loop = world.members[like].plan.loop
+    if loop is not Loop.TRANSACTIONS:
+        loop = Loop.POLL
+    with world.another_member(like, protocol=other, loop=loop, hands_over=False):
         yield
+
+
+@_fault("offsets-deleted", Family.GROUP, 0, 1)
+def offsets_deleted(world: World, _target: str, _: int) -> Iterator[None]:
+    """All members are closed, the group is deleted with its offsets, and the members begin again."""
+    members = list(world.members.values())
+    with ExitStack() as stack:
+        for member in members:
+            stack.enter_context(_kept_away(member))
+            member.send(signal.SIGTERM)
+        for member in members:
+            member.close()
+        world.delete_group()
+    yield
 
 
 KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)

@@ -7,7 +7,7 @@ same points of its work, on a machine of any speed. Only durations are seconds, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from random import Random
@@ -19,19 +19,53 @@ PARTITIONS, RECORDS_PER_S = 6, 120
 SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
 #: A fault begins after this many records since the begin of the round or of the previous fault.
 _FEWEST_BEFORE, _MOST_BEFORE = 60, 300
+#: The seeds of rounds have this many bits: short enough to type.
+_SEED_BITS = 32
+#: `covering` takes the best of this many seeds.
+_CANDIDATES = 64
+
+
+def output_of(topic: str) -> str:
+    """Return the topic with the results of transactions that read this topic."""
+    return f"{topic}.out"
 
 
 WordT = TypeVar("WordT", bound=StrEnum)
 
 
 class Loop(StrEnum):
-    """How a member receives records."""
+    """How a member receives records.
+
+    Attributes:
+        POLL: Calls of `poll`.
+        CONSUME: Calls of `consume`.
+        ASYNC: `AIOConsumer`.
+        PROCESSOR: `Processor`.
+        TRANSACTIONS: A transactional `Processor`, which writes a result for each record. Then all members of the group
+            are such members, so that each record must have one result.
+        MANUAL: `assign` of all partitions, in a group of its own.
+        RAW: confluent-kafka, in groups of the classic protocol.
+        JAVA: Java's consumer, in groups of the classic protocol.
+    """
 
     POLL = "poll"
     CONSUME = "consume"
     ASYNC = "async"
     PROCESSOR = "processor"
+    TRANSACTIONS = "transactions"
+    MANUAL = "manual"
     RAW = "raw"
+    JAVA = "java"
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another client runs it."""
+        return self in {Loop.RAW, Loop.JAVA}
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether it is a `Processor`."""
+        return self in {Loop.PROCESSOR, Loop.TRANSACTIONS}
 
 
 class Identity(StrEnum):
@@ -52,7 +86,10 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """A member: its name in the round, and what its program does."""
+    """A member: its name in the round, and what its program does.
+
+    `place` is the group.instance.id of a static member; empty: its name.
+    """
 
     name: str
     loop: Loop
@@ -61,6 +98,18 @@ class MemberPlan:
     has_leases: bool = False
     commits_automatically: bool = False
     strategy: str = "cooperative-sticky"
+    hands_over: bool = False
+    place: str = ""
+
+    @property
+    def instance_id(self) -> str | None:
+        """Its group.instance.id, if that is fixed."""
+        is_static = self.identity is Identity.STATIC and self.loop is not Loop.MANUAL
+        return (self.place or self.name) if is_static else None
+
+    def group_of(self, group: str) -> str:
+        """Return the group in which it commits in a round with this group."""
+        return f"{group}.{self.name}" if self.loop is Loop.MANUAL else group
 
     def to_json(self) -> str:
         """Return it as text for the command line of its program."""
@@ -69,7 +118,8 @@ class MemberPlan:
     def __str__(self) -> str:
         """Return it in a few words."""
         words = [self.name, self.identity, self.loop]
-        return " ".join([*words, *["leases"] * self.has_leases, *["auto-commit"] * self.commits_automatically])
+        words += ["leases"] * self.has_leases + ["auto-commit"] * self.commits_automatically
+        return " ".join([*words, *["hand-over"] * self.hands_over])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -92,12 +142,13 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """A row of the table of faults: what it affects, and how many seconds it lasts."""
+    """A row of the table of faults: what it affects, how many seconds it lasts, and in groups of which protocols."""
 
     name: str
     family: Family
     shortest_s: float
     longest_s: float
+    protocols: frozenset[Protocol] = frozenset(Protocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +179,11 @@ class RoundPlan:
     members: tuple[MemberPlan, ...]
     faults: tuple[FaultPlan, ...]
 
+    @property
+    def words(self) -> set[str]:
+        """The names of its faults and of the loops of its members."""
+        return {*(fault.kind for fault in self.faults), *(member.loop for member in self.members)}
+
     def __str__(self) -> str:
         """Return one line for people."""
         members = ", ".join(map(str, self.members))
@@ -135,10 +191,11 @@ class RoundPlan:
         return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
 
 
+_OWN_LOOPS = (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.MANUAL, Loop.TRANSACTIONS)
 _LOOPS = {
-    Protocol.CONSUMER: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR),
-    Protocol.CLASSIC: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.RAW),
-    Protocol.AUTO: (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR),
+    Protocol.CONSUMER: _OWN_LOOPS,
+    Protocol.CLASSIC: (*_OWN_LOOPS, Loop.RAW, Loop.JAVA),
+    Protocol.AUTO: _OWN_LOOPS,
 }
 MEMBER_WORDS = frozenset([*Loop, *Identity, *Protocol])
 
@@ -150,29 +207,34 @@ def draw(
     random = Random(seed)  # noqa: S311 - repeatable
     protocol = random.choice(_allowed(Protocol, words))
     loops = _allowed(_LOOPS[protocol], words)
+    if Loop.TRANSACTIONS in loops:
+        others: list[Loop] = [loop for loop in loops if loop is not Loop.TRANSACTIONS]
+        loops = others if others and random.random() < 7 / 8 else [Loop.TRANSACTIONS]
     strategy = random.choice(("cooperative-sticky", "range"))
     members = []
     for number in range(1, random.choice((3, 3, 4)) + 1):
         loop = random.choice(loops)
         identity = random.choice(_allowed(Identity, words))
-        if loop is Loop.RAW and identity is Identity.POOL:
+        if loop.is_foreign and identity is Identity.POOL:
             identity = Identity.STATIC
+        has_place = identity is not Identity.DYNAMIC and loop is not Loop.MANUAL
         members.append(
             MemberPlan(
                 name=f"m{number}",
                 loop=loop,
                 identity=identity,
                 protocol=protocol,
-                has_leases=loop is not Loop.RAW and random.random() < 2 / 3,
+                has_leases=not loop.is_foreign and loop is not Loop.MANUAL and random.random() < 2 / 3,
                 commits_automatically=loop in {Loop.POLL, Loop.CONSUME} and random.random() < 1 / 4,
                 strategy=strategy,
+                hands_over=has_place and protocol is Protocol.CONSUMER and random.random() < 1 / 4,
             )
         )
     faults: list[FaultPlan] = []
     after = 0
     used: set[Family] = set()
     for _ in range(random.choice((1, 2))):
-        left = [name for name, one in kinds.items() if one.family not in used]
+        left = [name for name, one in kinds.items() if one.family not in used and protocol in one.protocols]
         if not left:
             break
         kind = kinds[random.choice(left)]
@@ -192,6 +254,29 @@ def draw(
             )
         )
     return RoundPlan(seed=seed, members=tuple(members), faults=tuple(faults))
+
+
+def covering(
+    random: Random, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
+) -> Iterator[RoundPlan]:
+    """Yield rounds without end, so that few rounds have every fault and every loop.
+
+    Of several seeds, the next round has the one that draws the most faults and loops that no round of the present block
+    had; a block ends when all of them were drawn. A round still depends on nothing but its seed.
+    """
+    nodes = list(nodes)
+    everything = {
+        *kinds,
+        *(loop for protocol in _allowed(Protocol, words) for loop in _allowed(_LOOPS[protocol], words)),
+    }
+    left: set[str] = set()
+    while True:
+        left = left or set(everything)
+        plans = [draw(random.getrandbits(_SEED_BITS), kinds, nodes, words) for _ in range(_CANDIDATES)]
+        best = max(plans, key=lambda plan: len(plan.words & left))
+        if best.words & left:
+            left -= best.words
+            yield best
 
 
 def _allowed(given: Iterable[WordT], words: frozenset[str]) -> list[WordT]:

@@ -9,9 +9,9 @@ from tests.chaos.rounds import Outcome
 _HEADER = "| fault | rounds | failed | records | worst stall | lost | repeated | overlap |"
 
 
-def table(outcomes: Iterable[Outcome]) -> str:
-    """Return the table; a round of two faults is in the rows of both."""
-    by_fault: dict[str, list[Outcome]] = {}
+def table(outcomes: Iterable[Outcome], kinds: Iterable[str]) -> str:
+    """Return the table of these faults; a round of two faults is in the rows of both, and some faults have no round."""
+    by_fault: dict[str, list[Outcome]] = {name: [] for name in kinds}
     every: list[Outcome] = []
     for outcome in outcomes:
         every.append(outcome)

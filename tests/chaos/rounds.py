@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from consumer_membership.devbroker import Broker
+from consumer_membership.recorder.recording import read
 from tests.chaos import history as h
 from tests.chaos.checker import Verdict, check
 from tests.chaos.faults import KINDS, inflict
-from tests.chaos.plan import FaultPlan, RoundPlan
+from tests.chaos.plan import FaultPlan, Loop, RoundPlan
+from tests.chaos.recorded import check_recording
 from tests.chaos.world import World
 
 #: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
@@ -27,7 +29,11 @@ _CALM = frozenset({"consuming", "idle", "paused"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a round; `troubles` are what the harness itself met, `seconds` is its duration."""
+    """The result of a round.
+
+    `troubles` are what the harness itself met, and responses that the simulated coordinator could not give; `seconds`
+    is its duration.
+    """
 
     plan: RoundPlan
     verdict: Verdict
@@ -53,13 +59,22 @@ def run_round(broker: Broker, plan: RoundPlan, folder: Path) -> Outcome:
         else:
             troubles.append(f"no record within {BEGIN_S:.0f} s")
         _settle(world, troubles)
-    troubles += world.producer.failures
+    troubles += [*world.producer.failures, *world.troubles, *_impossible_responses(folder)]
     verdict = check(h.read_all(folder))
     lines = [*troubles, *map(str, verdict.violations)]
     (folder / "verdict.txt").write_text("\n".join([str(plan), str(verdict.figures), *lines, ""]))
     return Outcome(
         plan=plan, verdict=verdict, troubles=tuple(troubles), seconds=time.monotonic() - began, folder=folder
     )
+
+
+def _impossible_responses(folder: Path) -> list[str]:
+    """Return the recorded heartbeat responses that the simulated coordinator could not give."""
+    return [
+        f"{path.name} {finding.number}: {finding.text}"
+        for path in sorted(folder.glob("*.recording"))
+        for finding in check_recording(read(path)).findings
+    ]
 
 
 def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) -> None:
@@ -102,7 +117,9 @@ def _settle(world: World, troubles: list[str]) -> None:
 
 def _states(world: World) -> dict[str, str]:
     world.progress.read()
-    names = [member.name for member in world.members.values() if member.is_running]
+    names = [
+        member.name for member in world.members.values() if member.is_running and member.plan.loop is not Loop.MANUAL
+    ]
     states = world.progress.states
     return {name: f"{states[name].state} {states[name].verdict}" for name in names if name in states}
 

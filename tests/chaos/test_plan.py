@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from random import Random
+
 import pytest
 
 from tests.chaos.faults import KINDS
-from tests.chaos.plan import Family, Identity, Loop, MemberPlan, Protocol, RoundPlan, draw
+from tests.chaos.plan import Family, Identity, Loop, MemberPlan, Protocol, RoundPlan, covering, draw
 
 NODES = (1, 2, 3)
 
@@ -13,6 +16,11 @@ NODES = (1, 2, 3)
 def rounds(*words: str, count: int = 500) -> list[RoundPlan]:
     """The rounds of the first seeds."""
     return [draw(seed, KINDS, NODES, frozenset(words)) for seed in range(count)]
+
+
+def covered(seed: int, count: int) -> list[RoundPlan]:
+    """The first rounds of a run with this seed."""
+    return list(islice(covering(Random(seed), KINDS, NODES), count))  # noqa: S311 - repeatable
 
 
 def test_draw_returns_equal_rounds_for_equal_seeds() -> None:
@@ -29,6 +37,34 @@ def test_draw_covers_all_faults_loops_identities_and_protocols() -> None:
     assert {member.loop for member in members} == set(Loop)
     assert {member.identity for member in members} == set(Identity)
     assert {member.protocol for member in members} == set(Protocol)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_covering_draws_all_faults_and_loops_in_few_rounds(seed: int) -> None:
+    """As many rounds as two thirds of the faults: most rounds have two faults that none before them had."""
+    plans = covered(seed, len(KINDS) * 2 // 3)
+    assert set().union(*(plan.words for plan in plans)) == {*KINDS, *Loop}
+
+
+def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
+    """A failed round is repeated without those before it."""
+    plans = covered(1, 20)
+    assert [draw(plan.seed, KINDS, NODES) for plan in plans] == plans
+    assert covered(1, 20) == plans
+
+
+def test_covering_has_the_faults_and_words_of_the_command_line() -> None:
+    """A block of one fault and one loop ends with each round."""
+    kinds = {"broker-kill": KINDS["broker-kill"]}
+    for plan in islice(covering(Random(1), kinds, NODES, frozenset({"poll"})), 5):  # noqa: S311 - repeatable
+        assert plan.words == {"broker-kill", "poll"}
+
+
+def test_members_of_a_transactional_group_are_all_transactional() -> None:
+    """Otherwise records without a result would be correct."""
+    for one in rounds():
+        loops = {member.loop for member in one.members}
+        assert Loop.TRANSACTIONS not in loops or len(loops) == 1
 
 
 def test_draw_limits_members_to_the_given_words() -> None:
@@ -50,11 +86,18 @@ def test_two_faults_of_a_round_affect_different_families() -> None:
 
 
 def test_a_group_of_the_consumer_protocol_has_no_members_of_confluent_kafka() -> None:
-    """They join classic groups, with the strategy of all others."""
+    """They join classic groups, with the strategy of all others, as members of Java do."""
     for one in rounds():
         assert len({(member.protocol, member.strategy) for member in one.members}) == 1
         if one.members[0].protocol is not Protocol.CLASSIC:
-            assert Loop.RAW not in {member.loop for member in one.members}
+            assert not any(member.loop.is_foreign for member in one.members)
+
+
+def test_faults_of_one_protocol_occur_in_its_groups_only() -> None:
+    """Only the consumer protocol has a hand-over."""
+    for one in rounds():
+        for fault in one.faults:
+            assert one.members[0].protocol in KINDS[fault.kind].protocols
 
 
 @pytest.mark.parametrize("member", rounds()[0].members, ids=str)

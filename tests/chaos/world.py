@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership import MembershipError
@@ -22,41 +23,55 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Backend, Broker, start
 from consumer_membership.types import OffsetAndMetadata
 from tests.chaos import history as h
+from tests.chaos.java_member import java_command
 from tests.chaos.links import Links, Mode
 from tests.chaos.members.account import Order
-from tests.chaos.plan import PARTITIONS, RECORDS_PER_S, MemberPlan
+from tests.chaos.plan import PARTITIONS, RECORDS_PER_S, Loop, MemberPlan, output_of
 from tests.support.kafka import create_topic, delete_topic, unique
 from tests.support.kinds import BIDIRECTIONAL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODES = 3
 HARNESS = "harness"
+#: How often the brokers look for transactions beyond their timeout, in milliseconds.
+_ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 #: Keys per partition, for the order within keys.
 _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
 #: How long a member may take to close: longer than a commit to a broker that is away.
 CLOSE_S = 60.0
 _RESTART_S = 0.3
+#: How long the deletion of a group may take: members that were killed have a session.
+_DELETE_S = 30.0
 
 
 @contextmanager
 def cluster(version: str | None = None) -> Iterator[Broker]:
     """Three nodes whose sessions are short."""
-    properties = BIDIRECTIONAL | {"min.insync.replicas": "2"}
+    properties = BIDIRECTIONAL | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
     with start(version, NODES, properties, backend=Backend.JVM) as broker:
         yield broker
 
 
 class Progress:
-    """What the members of a round have written so far; it reads each line once."""
+    """What the members of a round have written so far; it reads each line once.
+
+    A record is received once for each group, because members with `assign` have groups of their own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
         self.received: set[tuple[h.Partition, int]] = set()
+        #: The received records and the results of transactions, by group.
+        self._received: dict[str, set[tuple[h.Partition, int]]] = {}
+        self._results: dict[str, set[tuple[h.Partition, int]]] = {}
+        self._groups: dict[str, str] = {}
         self.acknowledged: set[tuple[h.Partition, int]] = set()
         self.states: dict[str, h.Statement] = {}
         self.raised: dict[str, str] = {}
+        #: The processes that prepare for a hand-over.
+        self.warmed: set[str] = set()
 
     def read(self) -> Self:
         """Read the new lines."""
@@ -73,8 +88,18 @@ class Progress:
     def _take(self, process: str, line: bytes) -> None:
         entry = h.Entry.from_line(line)
         match entry.event:
+            case h.Started(group=group, is_transactional=is_transactional):
+                self._groups[process] = group
+                self._received.setdefault(group, set())
+                if is_transactional:
+                    self._results.setdefault(group, set())
             case h.Received(partition=partition, number=number):
                 self.received.add((partition, number))
+                self._received[self._groups[process]].add((partition, number))
+            case h.Output(group=group, partition=partition, number=number):
+                self._results.setdefault(group, set()).add((partition, number))
+            case h.Warmed():
+                self.warmed.add(process)
             case h.Produced(partition=partition, number=number):
                 self.acknowledged.add((partition, number))
             case h.Recreated(topic=topic):
@@ -88,8 +113,9 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        """How many acknowledged records no member has received."""
-        return len(self.acknowledged - self.received)
+        """How many acknowledged records, or their results, a group has not received."""
+        found = [*self._received.values(), *self._results.values()]
+        return sum(len(self.acknowledged - one) for one in found)
 
 
 class RecordWriter:
@@ -134,6 +160,11 @@ class RecordWriter:
             self._producer.flush(60.0)
             yield
 
+    @property
+    def partitions(self) -> range:
+        """The numbers of the partitions."""
+        return range(len(self._numbers))
+
     def add_partitions(self, count: int) -> None:
         """Produce also to new partitions."""
         with self._lock:
@@ -172,6 +203,39 @@ class RecordWriter:
         self._numbers[partition.number] += 1
 
 
+class ResultReader:
+    """Reads the results of transactions as a `read_committed` reader does, and writes them, until it is stopped."""
+
+    def __init__(self, servers: str, topic: str, output: str, group: str, history: h.HistoryWriter) -> None:
+        config = {"bootstrap.servers": servers, "group.id": f"{group}.results", "isolation.level": "read_committed"}
+        self._consumer = Consumer(config)
+        self._consumer.assign([TopicPartition(output, 0, 0)])
+        self._topic, self._group, self._history = topic, group, history
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="results", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read to the end, and stop."""
+        self._is_over.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._is_over.is_set()
+            message = self._consumer.poll(_OBSERVE_S)
+            if message is None or message.error() is not None:
+                if is_last:
+                    return
+                continue
+            partition = h.Partition(self._topic, int(message.key() or b"-1"))
+            self._history.write(h.Output(group=self._group, partition=partition, number=int(message.value() or b"-1")))
+
+
 @dataclass(slots=True)
 class Member:
     """A member of the round: its processes one after the other, and its network."""
@@ -182,6 +246,7 @@ class Member:
     group: str
     topic: str
     harness: h.HistoryWriter
+    troubles: list[str]
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
     #: Whether a fault keeps the process away; otherwise it is restarted when it has ended, as a supervisor does.
@@ -204,16 +269,22 @@ class Member:
         self.lives += 1
         self.ended_at = None
         log = (self.folder / f"{self.name}.log").open("wb")
-        arguments = [self.plan.to_json(), self.name, self.group, self.topic, self.links.servers, str(self.folder)]
         with log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.members", *arguments],
+                self._command(),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
                 start_new_session=True,
             )
+
+    def _command(self) -> list[str]:
+        plan, servers = self.plan, self.links.servers
+        if plan.loop is Loop.JAVA:
+            return java_command(plan, self.name, self.group, self.topic, servers, self.folder)
+        words = [plan.to_json(), self.name, self.group, self.topic, servers, str(self.folder)]
+        return [sys.executable, "-m", "tests.chaos.members", *words]
 
     def order(self, order: Order, seconds: float) -> None:
         """Send an order; a process that has ended receives none."""
@@ -241,9 +312,10 @@ class Member:
             try:
                 self.process.wait(CLOSE_S)
             except subprocess.TimeoutExpired:
-                self.harness.write(h.Raised(error=f"{self.name} did not close within {CLOSE_S:.0f} s"))
+                self.troubles.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
+                # Its log then has the stacks of all threads.
                 self.send(signal.SIGABRT)
-                self.kill()
+                self.process.wait()
 
     def supervise(self, now: float) -> None:
         """Restart the process if it has ended."""
@@ -266,6 +338,8 @@ class World:
         self.group = unique("chaos")
         self.history = h.HistoryWriter(folder, HARNESS)
         self.progress = Progress(folder)
+        #: What the harness itself met.
+        self.troubles: list[str] = []
         self.producer = RecordWriter(servers, self.topic, self.history)
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.groups = GroupAdmin({"bootstrap.servers": servers}, timeout_s=10.0)
@@ -276,6 +350,12 @@ class World:
         for plan in plans:
             self.add_member(plan)
         self._is_over = threading.Event()
+        #: An observation is not older than a deletion that it follows in the history.
+        self._observing = threading.Lock()
+        self._results: ResultReader | None = None
+        if any(plan.loop is Loop.TRANSACTIONS for plan in plans):
+            out = create_topic(servers, output_of(self.topic), 1, replication_factor=NODES)
+            self._results = ResultReader(servers, self.topic, out, self.group, self.history)
         self._watchers = [
             threading.Thread(target=self._observe, name="observer", daemon=True),
             threading.Thread(target=self._supervise, name="supervisor", daemon=True),
@@ -287,6 +367,8 @@ class World:
         self.producer.begin()
         for thread in self._watchers:
             thread.start()
+        if self._results is not None:
+            self._results.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -298,6 +380,8 @@ class World:
             member.send(signal.SIGTERM)
         for member in self.members.values():
             member.close()
+        if self._results is not None:
+            self._results.stop()
         self._stack.close()
         self.history.close()
 
@@ -305,16 +389,24 @@ class World:
         """Add a member, whose process is not started yet."""
         links = self._stack.enter_context(Links(self.broker.bootstrap_servers.split(",")))
         member = Member(
-            plan=plan, links=links, folder=self.folder, group=self.group, topic=self.topic, harness=self.history
+            plan=plan,
+            links=links,
+            folder=self.folder,
+            group=self.group,
+            topic=self.topic,
+            harness=self.history,
+            troubles=self.troubles,
         )
         self.members[plan.name] = member
         return member
 
     @contextmanager
-    def another_member(self, like: str, **changes: object) -> Iterator[Member]:
-        """Add a member like another one within the context; it leaves at the end."""
-        plan = replace(self.members[like].plan, name=f"{like}x", **changes)  # type: ignore[arg-type]
-        member = self.add_member(plan)
+    def another_member(self, like: str, suffix: str = "x", **changes: object) -> Iterator[Member]:
+        """Add a member of the group like another one within the context; it leaves at the end."""
+        plan = self.members[like].plan
+        if plan.loop is Loop.MANUAL:
+            plan = replace(plan, loop=Loop.POLL)
+        member = self.add_member(replace(plan, name=f"{like}{suffix}", **changes))  # type: ignore[arg-type]
         member.is_kept_away = True
         member.begin()
         yield member
@@ -342,6 +434,45 @@ class World:
         addresses = self.broker.bootstrap_servers.split(",")
         return self.broker.node_ids[addresses.index(address)] if address in addresses else None
 
+    def controller_node(self) -> int | None:
+        """Return the node id of the active controller, as the nodes have stored it."""
+        leaders = [self._stored_leader(node_id) for node_id in self.broker.node_ids]
+        return max((found for found in leaders if found is not None), default=(0, None))[1]
+
+    def _stored_leader(self, node_id: int) -> tuple[int, int] | None:
+        """Return epoch and leader of the controllers' quorum, as a node on this machine knows them."""
+        pid = self.broker.node_pid(node_id)
+        if pid is None:
+            return None
+        properties = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").rpartition(b"\0")[2].decode()
+        state = Path(properties).parent / "data" / "__cluster_metadata-0" / "quorum-state"
+        found = json.loads(state.read_text())
+        return found["leaderEpoch"], found["leaderId"]
+
+    def owned_by(self, member: Member) -> tuple[h.Epoch, ...]:
+        """Return the partitions that the latest statement of a member's process names."""
+        statement = self.progress.read().states.get(member.name)
+        return () if statement is None else statement.owned
+
+    def delete_group(self) -> None:
+        """Delete the group, whose processes have all ended, with its committed offsets."""
+        partitions = tuple(h.Partition(self.topic, number) for number in self.producer.partitions)
+        reset = h.OffsetsReset(group=self.group, partitions=partitions)
+        with self._observing:
+            self.history.write(reset)
+            # Static members have a place until their session is over.
+            with suppress(MembershipError, KafkaException):
+                self.groups.remove_members(self.group, all_members=True, reason="chaos")
+            self.wait(self._is_group_deleted, _DELETE_S)
+            self.history.write(reset)
+
+    def _is_group_deleted(self) -> bool:
+        try:
+            self.admin.delete_consumer_groups([self.group], request_timeout=10.0)[self.group].result()
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+        return True
+
     def recreate_topic(self) -> None:
         """Delete the topic, and create it again."""
         with self.producer.paused():
@@ -363,7 +494,7 @@ class World:
 
     def _observe(self) -> None:
         while not self._is_over.wait(_OBSERVE_S):
-            with suppress(MembershipError, KafkaException):
+            with self._observing, suppress(MembershipError, KafkaException):
                 committed = self.groups.committed(self.group)
                 offsets = tuple(
                     h.Offset(partition.topic, partition.partition, found.offset)

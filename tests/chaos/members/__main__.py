@@ -7,6 +7,7 @@ member. It dies with the process that started it.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import logging
 import signal
 import sys
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
     # A shell makes background processes ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    faulthandler.enable()
     planted.apply_from_environment()
     plan = MemberPlan.from_json(member)
     # The imports of each program are its own: a member without this package does not import it.
@@ -35,10 +37,14 @@ def main(arguments: list[str]) -> int:
             from tests.chaos.members.calls import run_calls as run  # noqa: PLC0415
         case Loop.ASYNC:
             from tests.chaos.members.asynchronous import run_async as run  # noqa: PLC0415
-        case Loop.PROCESSOR:
+        case Loop.PROCESSOR | Loop.TRANSACTIONS:
             from tests.chaos.members.handlers import run_processor as run  # noqa: PLC0415
+        case Loop.MANUAL:
+            from tests.chaos.members.manual import run_manual as run  # noqa: PLC0415
         case Loop.RAW:
             from tests.chaos.members.raw import run_raw as run  # noqa: PLC0415
+        case Loop.JAVA:
+            raise ValueError(f"{member} is a program of Java")
     with Account(plan, process, group, topic, servers, Path(folder)) as account:
         return run(account)
 

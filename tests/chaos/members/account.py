@@ -17,7 +17,7 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tests.chaos import history as h
-from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, Identity, Loop, MemberPlan, Protocol
+from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, Identity, Loop, MemberPlan, Protocol, output_of
 
 #: How often a member commits, and how often a sample of its statements is written.
 COMMIT_S, SAMPLE_S = 0.5, 0.5
@@ -50,13 +50,15 @@ class Account:
 
     def __init__(self, plan: MemberPlan, process: str, group: str, topic: str, servers: str, folder: Path) -> None:
         self.plan, self.topic, self.folder = plan, topic, folder
-        self._group, self._servers = group, servers
+        self.group, self._servers = plan.group_of(group), servers
+        self.output = output_of(topic)
         self.writer = h.HistoryWriter(folder, process)
         self.process = process
         #: The next offset of each partition that is not committed yet.
         self.positions: dict[h.Partition, int] = {}
         self._committed_at = time.monotonic()
-        self._is_closing = threading.Event()
+        #: Not an `Event`, whose lock a second signal would wait for in the handler of the first one.
+        self.is_closing = False
         self._slow_s = 0.0
         self._raises_until = 0.0
         self._sleep_s = 0.0
@@ -65,15 +67,16 @@ class Account:
     def __enter__(self) -> Self:
         self.writer.write(
             h.Started(
-                group=self._group,
+                group=self.group,
                 kind=f"{self.plan.loop} {self.plan.identity} {self.plan.protocol}",
                 pid=os.getpid(),
                 client="confluent-kafka" if self.plan.loop is Loop.RAW else "consumer-membership",
-                instance_id=self.plan.name if self.plan.identity is Identity.STATIC else None,
+                instance_id=self.plan.instance_id,
                 has_leases=self.plan.has_leases,
-                has_callbacks=self.plan.loop is not Loop.PROCESSOR,
-                is_processor=self.plan.loop is Loop.PROCESSOR,
-                commits_automatically=self.plan.commits_automatically or self.plan.loop is Loop.PROCESSOR,
+                is_transactional=self.plan.loop is Loop.TRANSACTIONS,
+                is_manual=self.plan.loop is Loop.MANUAL,
+                is_processor=self.plan.loop.has_handlers,
+                commits_automatically=self.plan.commits_automatically or self.plan.loop.has_handlers,
             )
         )
         signal.signal(signal.SIGTERM, lambda *_: self.close())
@@ -94,38 +97,35 @@ class Account:
         plan = self.plan
         config: dict[str, object] = {
             "bootstrap.servers": self._servers,
-            "group.id": self._group,
+            "group.id": self.group,
             "client.id": self.process,
             "auto.offset.reset": "earliest",
             "max.poll.interval.ms": int(POLL_INTERVAL_S * 1000),
             "topic.metadata.refresh.interval.ms": 2000,
         }
-        if plan.loop is not Loop.PROCESSOR:
+        if not plan.loop.has_handlers:
             config["enable.auto.commit"] = plan.commits_automatically
-        if plan.identity is Identity.STATIC:
-            config["group.instance.id"] = plan.name
+        if plan.instance_id is not None:
+            config["group.instance.id"] = plan.instance_id
         if plan.protocol is not Protocol.CONSUMER:
             config["session.timeout.ms"] = int(SESSION_S * 1000)
             config["heartbeat.interval.ms"] = 500
             config["partition.assignment.strategy"] = plan.strategy
         if plan.loop is Loop.RAW:
             return config
-        if plan.identity is Identity.POOL:
+        if plan.identity is Identity.POOL and plan.loop is not Loop.MANUAL:
             config["group.instance.id.pool"] = POOL
+        if plan.hands_over:
+            config["group.instance.id.conflict.policy"] = "hand-over"
         config["group.protocol"] = str(plan.protocol)
         config["ownership.lease.enable"] = plan.has_leases
         return config
 
     # ---- orders ----
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether the member has to close."""
-        return self._is_closing.is_set()
-
     def close(self) -> None:
         """Make the member close."""
-        self._is_closing.set()
+        self.is_closing = True
         for call in self._on_close:
             call()
 
@@ -177,6 +177,14 @@ class Account:
         )
         self.positions[partition] = offset + 1
         return partition
+
+    def finished(self, message: Message) -> None:
+        """Write that the handler of a record has returned."""
+        self.writer.write(h.Finished(partition=partition_of(message), offset=offset_of(message)))
+
+    def warmed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Write that the member prepares for partitions that another process hands over to it."""
+        self.writer.write(h.Warmed(partitions=named(partitions)))
 
     def error(self, error: KafkaError) -> bool:
         """Write an error of a poll; return whether it ends the member."""

@@ -24,7 +24,11 @@ class AsyncApplication:
         """Poll until the member has to close, or fails permanently."""
         account = self._account
         await self._consumer.subscribe(
-            [account.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [account.topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+            on_warm=self._on_warm,
         )
         while not account.is_closing:
             await asyncio.sleep(account.take_sleep_s())
@@ -71,6 +75,9 @@ class AsyncApplication:
             )
         )
         await asyncio.sleep(self._account.slow_s())
+
+    async def _on_warm(self, _: object, partitions: list[TopicPartition]) -> None:
+        self._account.warmed(partitions)
 
     async def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
         given_up = named(partitions)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -15,12 +16,14 @@ from tests.chaos.plan import Loop
 _POLL_S = 0.1
 _BATCH = 20
 
+Callback = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
+
 
 class Application:
     """The application of one consumer.
 
     `epochs` returns the member's id, the instance id, and the epochs of partitions that were assigned; `lease_until_ns`
-    returns the end of the lease of a partition.
+    returns the end of the lease of a partition. `on_warm` is the argument of this name; confluent-kafka has none.
     """
 
     def __init__(
@@ -29,14 +32,22 @@ class Application:
         consumer: confluent_kafka.Consumer,
         assigned: Callable[[list[TopicPartition]], h.Assigned],
         lease_until_ns: Callable[[TopicPartition], int | None],
+        on_warm: Mapping[str, Callback] = MappingProxyType({}),
     ) -> None:
         self._account, self._consumer = account, consumer
         self._assigned, self._lease_until_ns = assigned, lease_until_ns
+        self._on_warm = on_warm
 
     def run(self) -> int:
         """Poll until the member has to close, or fails permanently."""
         account, consumer = self._account, self._consumer
-        consumer.subscribe([account.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        consumer.subscribe(
+            [account.topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+            **self._on_warm,
+        )
         while not account.is_closing:
             time.sleep(account.take_sleep_s())
             begun_ns = h.now_ns()
@@ -125,7 +136,8 @@ def run_calls(account: Account) -> int:
             # It is not owned, which the rules of ownership judge.
             return None
 
-    application = Application(account, consumer, assigned, lease_until_ns)
+    on_warm = {"on_warm": lambda _, partitions: account.warmed(partitions)}
+    application = Application(account, consumer, assigned, lease_until_ns, on_warm)
     statements = Statements(account, consumer.membership, consumer.health)
     try:
         return application.run()
