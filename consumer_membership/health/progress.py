@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.waits import described
-from consumer_membership.types import Instant, TopicPartition
+from consumer_membership.types import BrokerAddress, Instant, TopicPartition
 
 if TYPE_CHECKING:  # few consumers have a processor
     from consumer_membership.health.handlers import UnfinishedRecord
 
 #: A partition whose position moved within this time, in seconds, is being consumed.
 RECENT_S = 5.0
+#: A partition without progress is late after this part of the time after which it is stuck, and at least this number of
+#: seconds: its end is requested from the leader, and records that the leader reported should have arrived by then. A
+#: fetch response takes `fetch.wait.max.ms` at most, unless the broker throttles the client.
+LATE_SHARE, LATE_S = 1 / 12, 1.0
 #: A poll at most this old, in seconds, shows that the application would take records.
 POLLS_S = 5.0
 
@@ -33,6 +37,8 @@ class PartitionWaitsFor(StrEnum):
     REVOCATION = "revocation"
     #: Records; they exist on the broker, and the position does not move.
     RECORDS = "records"
+    #: A fetch response; the leader reported records to read on another connection, and librdkafka receives none.
+    FETCH_RESPONSE = "fetch response"
     #: The end offset, which the leader has not reported.
     END_OFFSET = "end offset"
     #: The end of an open transaction (`isolation.level=read_committed`).
@@ -56,9 +62,10 @@ class ProgressSample:
 
     `positions` are the next offsets to return, `begun` the partitions of which a record was returned, `ends` the high
     watermarks. `stable_ends` are the last stable offsets, at which `read_committed` consumers stop (KIP-98), for the
-    partitions for which they were requested. `has_broker`: whether librdkafka is connected to a broker to fetch from.
-    `unfinished` has the oldest unfinished record of each partition that has one; it is None without a processor. With a
-    processor, `paused` are the partitions that the processor paused, because too many of their records are unfinished.
+    partitions for which they were requested, and `leaders` the brokers that reported them. `has_broker`: whether
+    librdkafka is connected to a broker to fetch from. `unfinished` has the oldest unfinished record of each partition
+    that has one; it is None without a processor. With a processor, `paused` are the partitions that the processor
+    paused, because too many of their records are unfinished.
     """
 
     at: Instant
@@ -66,6 +73,7 @@ class ProgressSample:
     positions: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     stable_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, BrokerAddress] = field(default_factory=dict)
     begun: Collection[TopicPartition] = ()
     paused: Collection[TopicPartition] = ()
     frozen: Collection[TopicPartition] = ()
@@ -122,6 +130,8 @@ class AssignmentProgress:
     partitions: Mapping[TopicPartition, PartitionHealth] = field(default_factory=lambda: MappingProxyType({}))
     stuck: tuple[TopicPartition, ...] = ()
     behind: tuple[TopicPartition, ...] = ()
+    #: Partitions that wait for a fetch response.
+    late: tuple[TopicPartition, ...] = ()
     #: Partitions with an unknown end offset, without paused ones.
     without_end: tuple[TopicPartition, ...] = ()
     paused: int = 0
@@ -147,6 +157,8 @@ class _Track:
     #: Since when the end offset is unknown; None: it is known.
     end_unknown_since: Instant | None
     is_behind: bool = False
+    #: Since when the leader reports records that the consumer could read, while it requests them and receives none.
+    readable_since: Instant | None = None
 
 
 class ProgressLog:
@@ -154,22 +166,23 @@ class ProgressLog:
 
     def __init__(self, stuck_after_s: float) -> None:
         self._stuck_after_s = stuck_after_s
+        self.late_after_s = max(LATE_S, LATE_SHARE * stuck_after_s)
         self._tracks: dict[TopicPartition, _Track] = {}
         #: The result of the latest sample; replaced as a whole, so that any thread can read it.
         self.latest = AssignmentProgress()
 
     def suspects(self, now: Instant) -> frozenset[TopicPartition]:
-        """Return the partitions that have not moved for half of `stuck_after_s`; request their end offsets."""
+        """Return the partitions that have not moved for `late_after_s`; request their end offsets."""
         return frozenset(
-            partition
-            for partition, track in self._tracks.items()
-            if now - track.unmoved_since >= self._stuck_after_s / 2
+            partition for partition, track in self._tracks.items() if now - track.unmoved_since >= self.late_after_s
         )
 
     def add(self, sample: ProgressSample, polled_at: Instant | None) -> AssignmentProgress:
         """Add a sample and return the progress; `polled_at`: when the application last polled, as far as known."""
         tracks = {partition: self._track(partition, sample) for partition in sample.assigned}
         self._tracks = tracks
+        for partition, track in tracks.items():
+            self._note_readable(track, sample.stable_ends.get(partition), sample.at)
         takes = polled_at is not None and sample.at - polled_at <= POLLS_S
         partitions = {
             partition: self._health_of(partition, track, sample, takes=takes) for partition, track in tracks.items()
@@ -180,6 +193,13 @@ class ProgressLog:
             partitions=MappingProxyType(partitions),
             stuck=tuple(sorted(partition for partition, one in partitions.items() if one.is_stuck)),
             behind=tuple(sorted(partition for partition, one in partitions.items() if one.is_behind)),
+            late=tuple(
+                sorted(
+                    partition
+                    for partition, one in partitions.items()
+                    if one.waits_for is PartitionWaitsFor.FETCH_RESPONSE
+                )
+            ),
             without_end=tuple(
                 sorted(partition for partition, one in partitions.items() if one.end is None and not one.is_paused)
             ),
@@ -229,6 +249,12 @@ class ProgressLog:
             track.lag_then, track.lags_since, track.is_behind = lag, now, lag > track.lag_then
         return track
 
+    def _note_readable(self, track: _Track, stable_end: int | None, now: Instant) -> None:
+        if not self._is_unmoved(track, stable_end, now, 0.0):
+            track.readable_since = None
+        elif track.readable_since is None:
+            track.readable_since = now
+
     def _is_unmoved(self, track: _Track, end: int | None, now: Instant, for_s: float) -> bool:
         """Return whether the position has not moved for `for_s` seconds while the end offset increased.
 
@@ -256,6 +282,8 @@ class ProgressLog:
         is_wanted = takes and not is_paused and not is_frozen and not is_full
         lacks_end = is_wanted and self._lacks_end(track, now)
         is_stuck = lacks_end or (is_wanted and self._is_unmoved(track, end, now, self._stuck_after_s))
+        readable_since = track.readable_since
+        is_late = is_wanted and readable_since is not None and now - readable_since >= self.late_after_s
         waits_for: PartitionWaitsFor | None = None
         is_held_back = is_readable = False
         if is_paused or is_frozen:
@@ -268,6 +296,8 @@ class ProgressLog:
             is_readable = stable_end is not None and stable_end > (track.position or 0)
             is_held_back = not is_readable and stable_end is not None and end is not None and stable_end < end
             waits_for = PartitionWaitsFor.OPEN_TRANSACTION if is_held_back else PartitionWaitsFor.RECORDS
+        elif is_late:
+            waits_for = PartitionWaitsFor.FETCH_RESPONSE
         is_behind = track.is_behind and not is_stuck and not is_paused
         return PartitionHealth(
             position=track.position,
@@ -281,7 +311,7 @@ class ProgressLog:
             is_behind=is_behind,
             waits_for=waits_for,
             since=_since(waits_for, track, oldest),
-            waits_for_detail=_detail(waits_for, stable_end, oldest),
+            waits_for_detail=_detail(waits_for, stable_end, oldest, sample.leaders.get(partition)),
             oldest_unfinished=oldest,
         )
 
@@ -293,14 +323,24 @@ def _lag(position: int | None, end: int | None) -> int | None:
 def _since(waits_for: PartitionWaitsFor | None, track: _Track, oldest: UnfinishedRecord | None) -> Instant | None:
     if waits_for is PartitionWaitsFor.HANDLER and oldest is not None:
         return oldest.since
+    if waits_for is PartitionWaitsFor.FETCH_RESPONSE:
+        return track.readable_since
     return track.unmoved_since if waits_for is not None else None
 
 
-def _detail(waits_for: PartitionWaitsFor | None, stable_end: int | None, oldest: UnfinishedRecord | None) -> str:
+def _detail(
+    waits_for: PartitionWaitsFor | None,
+    stable_end: int | None,
+    oldest: UnfinishedRecord | None,
+    leader: BrokerAddress | None,
+) -> str:
     if waits_for is None:
         return ""
     if waits_for is PartitionWaitsFor.HANDLER and oldest is not None:
         return f"the oldest unfinished record is {oldest.text}"
     if waits_for is PartitionWaitsFor.OPEN_TRANSACTION:
         return f"a transaction is open from offset {stable_end}; read_committed consumers cannot read past it"
+    if waits_for is PartitionWaitsFor.FETCH_RESPONSE:
+        broker = f"broker {leader}" if leader is not None else "the leader"
+        return f"{broker} reported records up to offset {stable_end}, and its fetch connection returns none"
     return _DETAILS.get(waits_for, "")

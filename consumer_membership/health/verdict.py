@@ -72,8 +72,8 @@ class HealthVerdict(Enum):
             after the complete interval, if the member had joined.
         FENCED: The coordinator removed the member; it releases its partitions and joins again. A restart would not
             help.
-        UNREACHABLE: The brokers cannot be reached or do not respond. A restart would not help, because the cause is
-            outside this process.
+        UNREACHABLE: The brokers cannot be reached or do not respond, to heartbeats or to fetch requests. A restart
+            would not help, because the cause is outside this process.
         FATAL: The membership has ended permanently, or the processor failed. A restart helps only if a new process
             would not fail in the same way; after a failure of the processor, only a restart continues its work.
         CLOSED: The consumer is closed.
@@ -345,8 +345,8 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
     if not progress.partitions:
         why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "no partitions are assigned"
         return _V.IDLE, view.waits_since or _since(view), why, None, False
-    if progress.stuck:
-        return _stuck(progress)
+    if progress.stuck or progress.late:
+        return _stuck(progress) if progress.stuck else _late(now, progress)
     if progress.paused == len(progress.partitions):
         return _V.PAUSED, None, "the application paused all of its partitions", None, False
     if progress.behind:
@@ -395,6 +395,18 @@ def _stuck(progress: AssignmentProgress) -> _Found:
     what = f"no records arrive from {_named(first)}" if seen.end is None else known
     why = f"{what}: waits for {seen.waits_for_text}{others}"
     return _V.STUCK, seen.since, why, None, seen.is_readable
+
+
+def _late(now: Instant, progress: AssignmentProgress) -> _Found:
+    first = min(progress.late, key=lambda partition: (progress.partitions[partition].since or now, partition))
+    seen = progress.partitions[first]
+    since = seen.since if seen.since is not None else now
+    others = f"; {len(progress.late) - 1} more wait" if len(progress.late) > 1 else ""
+    why = (
+        f"no record of {_named(first)} has arrived for {now - since:.0f} s, lag {seen.lag}: waits for "
+        f"{seen.waits_for_text}{others}"
+    )
+    return _V.UNREACHABLE, since, why, None, False
 
 
 def _named(partition: TopicPartition) -> str:

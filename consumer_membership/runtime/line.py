@@ -34,7 +34,7 @@ from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.session_clock import session_time
-from consumer_membership.types import CommittedOffsets, TopicPartition
+from consumer_membership.types import BrokerAddress, CommittedOffsets, TopicPartition
 
 # ---- from the application -------------------------------------------------------------------------------------------
 
@@ -57,6 +57,7 @@ class EndOffsets:
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     stable: Mapping[TopicPartition, int] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, BrokerAddress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ from consumer_membership.health.progress import (
     ProgressLog,
     ProgressSample,
 )
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import BrokerAddress, TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 STUCK_AFTER_S = 60.0
+LEADER = BrokerAddress(node_id=2, host="broker", port=9092)
 
 
 class Scene:
@@ -36,6 +37,7 @@ class Scene:
         frozen: Collection[TopicPartition] = (),
         has_broker: bool = True,
         unfinished: Mapping[TopicPartition, UnfinishedRecord] | None = None,
+        leaders: Mapping[TopicPartition, BrokerAddress] | None = None,
         after_s: float = 2.0,
     ) -> AssignmentProgress:
         """Take one sample, `after_s` seconds after the previous one."""
@@ -50,8 +52,16 @@ class Scene:
             frozen=frozen,
             has_broker=has_broker,
             unfinished=unfinished,
+            leaders=leaders or {},
         )
         return self.log.add(seen, self.now if self.polls else None)
+
+    def wait_for_fetch(self, seconds: float, *, stable_end: int = 12, **how: object) -> AssignmentProgress:
+        """Keep P0 at offset 10 while its leader reports an end that the fetch connection does not."""
+        self.look({P0: 10}, {P0: 10})
+        for _ in range(int(seconds // 2)):
+            found = self.look({P0: 10}, {P0: 12}, stable_ends={P0: stable_end}, leaders={P0: LEADER}, **how)  # type: ignore[arg-type]  # what look takes
+        return found
 
     def stand(self, *, seconds: float = 70.0, **how: object) -> PartitionHealth:
         """Keep P0 at offset 10 while each sample sees one more record, and return its final health."""
@@ -220,6 +230,42 @@ def test_suspects_are_partitions_whose_position_and_end_stand_still() -> None:
     for number in range(16):
         scene.look({P0: 10, P1: number}, {P0: 10, P1: number})
     assert scene.log.suspects(scene.now) == {P0}
+
+
+def test_partition_waits_for_a_fetch_response_if_its_leader_reports_records_and_none_arrives() -> None:
+    """Records that the leader reported on another connection should arrive within a twelfth of the limit."""
+    scene = Scene()
+    assert scene.wait_for_fetch(6).late == ()
+    found = scene.look({P0: 10}, {P0: 12}, stable_ends={P0: 12}, leaders={P0: LEADER})
+    partition = found.partitions[P0]
+    assert (found.late, found.stuck) == ((P0,), ())
+    assert (partition.waits_for, partition.since, partition.lag) == (PartitionWaitsFor.FETCH_RESPONSE, 1004.0, 2)
+    detail = "broker broker:9092 (id 2) reported records up to offset 12, and its fetch connection returns none"
+    assert partition.waits_for_detail == detail
+    assert scene.look({P0: 11}, {P0: 12}, stable_ends={P0: 12}).late == ()
+
+
+def test_partition_at_a_marker_that_an_earlier_fetch_reported_waits_for_no_response() -> None:
+    """A transaction marker at the end of a partition is never delivered, so its offset is no evidence."""
+    scene = Scene()
+    for _ in range(100):
+        assert scene.look({P0: 10}, {P0: 11}, stable_ends={P0: 11}).late == ()
+
+
+def test_partition_that_is_not_requested_waits_for_no_fetch_response() -> None:
+    """Paused partitions, partitions of open transactions, and those of a silent application are not late."""
+    assert Scene().wait_for_fetch(40, paused={P0}).late == ()
+    assert Scene().wait_for_fetch(40, frozen={P0}).late == ()
+    assert Scene().wait_for_fetch(40, stable_end=10).late == ()
+    silent = Scene()
+    silent.polls = False
+    assert silent.wait_for_fetch(40).late == ()
+
+
+def test_partition_without_a_fetch_response_is_stuck_after_the_limit() -> None:
+    """After `stuck_after_s` the partition is stuck, and a restart, which opens a new connection, helps."""
+    found = Scene().wait_for_fetch(64)
+    assert (found.late, found.stuck, found.partitions[P0].is_readable) == ((), (P0,), True)
 
 
 # ---- with a processor ------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def progress(**partitions: PartitionHealth) -> AssignmentProgress:
         stuck=tuple(partition for partition, one in seen.items() if one.is_stuck),
         behind=tuple(partition for partition, one in seen.items() if one.is_behind),
         without_end=tuple(partition for partition, one in seen.items() if one.end is None),
+        late=tuple(p for p, one in seen.items() if one.waits_for is PartitionWaitsFor.FETCH_RESPONSE),
         paused=sum(one.is_paused for one in seen.values()),
         lag=sum(one.lag or 0 for one in seen.values()),
         progressed_at=max((one.progressed_at or 0.0 for one in seen.values()), default=None),
@@ -110,6 +111,26 @@ def test_consumer_with_one_stuck_partition_is_stuck_although_another_advances() 
     found = health(view(S.STABLE), progress(p0=STANDS, p1=MOVES))
     assert (found.verdict, found.since, found.would_restart_help, found.is_ready) == (V.STUCK, NOW - 100, True, False)
     assert found.why == f"orders-0 is stuck at offset 5 with lag 85: waits for {PartitionWaitsFor.RECORDS}"
+
+
+def test_consumer_whose_fetch_connection_is_silent_is_unreachable_although_another_partition_advances() -> None:
+    """The verdict names the partition and its leader; it is not ready, and a short silence causes no restart."""
+    late = replace(
+        RESTS,
+        end=9,
+        lag=2,
+        waits_for=PartitionWaitsFor.FETCH_RESPONSE,
+        since=NOW - 12,
+        waits_for_detail="broker b:9092 (id 2) reported records up to offset 9, and its fetch connection returns none",
+    )
+    found = health(view(S.STABLE), progress(p0=late, p1=MOVES))
+    shown = (found.verdict, found.since, found.would_restart_help, found.is_ready)
+    assert shown == (V.UNREACHABLE, NOW - 12, False, False)
+    assert found.why == (
+        "no record of orders-0 has arrived for 12 s, lag 2: waits for fetch response: broker b:9092 (id 2) reported "
+        "records up to offset 9, and its fetch connection returns none"
+    )
+    assert health(view(S.STABLE), progress(p0=late, p1=STANDS)).verdict is V.STUCK
 
 
 def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:

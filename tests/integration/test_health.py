@@ -14,7 +14,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.health.progress import PartitionWaitsFor
 from consumer_membership.runtime.application import health_monitor
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.proxy import Proxy
+from tests.support.proxy import FETCH, Proxy
 from tests.support.recordings import assert_all_replay
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -185,6 +185,9 @@ def test_health_is_not_stuck_while_only_aborted_transactions_are_read(
     """
     consumer = make()
     consumer.subscribe([topic])
+    # A member without partitions is also idle.
+    while not consumer.assignment():
+        consumer.poll(0.05)
     until(consumer, V.IDLE)
     writer = transactional(kafka)
     verdicts, until_when = set(), time.monotonic() + 4 * STUCK_AFTER_MS / 1000
@@ -296,3 +299,31 @@ def test_health_of_a_subscribed_consumer_that_never_polls_needs_no_restart(
         found = consumer.health()
         assert (found.verdict, found.would_restart_help) == (V.NOT_POLLED, False)
     until(consumer, V.IDLE)
+
+
+def test_health_of_a_silent_fetch_connection_is_unreachable_without_a_restart(
+    kafka: Broker, topic: str, make: Callable[..., Consumer]
+) -> None:
+    """A fetch connection without responses is reported although heartbeats are answered, and names the broker.
+
+    The connection is half-open: librdkafka waits `socket.timeout.ms` for the response.
+    """
+    with Proxy(kafka.bootstrap_servers) as proxy:
+        consumer = make(bootstrap_servers=proxy.address, health_stuck_after_ms=60_000)
+        consumer.subscribe([topic])
+        produce(kafka.bootstrap_servers, topic, 10)
+        until(consumer, V.CONSUMING)
+        until(consumer, V.IDLE)
+        proxy.silence(frozenset({FETCH}))
+        proxy.wait(lambda: proxy.held[FETCH] > 0, "a fetch request without a response")
+        produce(kafka.bootstrap_servers, topic, 10)
+        found = until(consumer, V.UNREACHABLE)
+        assert (found.would_restart_help, found.is_ready) == (False, False)
+        partition = of(found, topic)
+        assert (partition.waits_for, partition.lag, partition.is_stuck) == (
+            PartitionWaitsFor.FETCH_RESPONSE,
+            10,
+            False,
+        )
+        proxy.heal()
+        until(consumer, V.CONSUMING)

@@ -74,6 +74,7 @@ class HealthMonitor:
         self._ends = EndOffsets()
         self._asked: Future[EndOffsets] | None = None
         self._asked_at = float("-inf")
+        self._ask_every_s = self._log.late_after_s
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -166,6 +167,7 @@ class HealthMonitor:
             begun=positions.keys(),
             ends={partition: end for partition, end in ends.items() if end >= 0},
             stable_ends={partition: end for partition, end in self._ends.stable.items() if partition in assigned},
+            leaders=self._ends.leaders,
             paused=frozenset(fetcher.paused),
             frozen=frozenset(fetcher.frozen | fetcher.given_up),
             has_broker=fetcher.lost_since is None,
@@ -182,9 +184,13 @@ class HealthMonitor:
         if self._asked is not None and self._asked.done():
             self._ends = _answer_of(self._asked)
             self._asked = None
-        if self._asked is None and now - self._asked_at >= self._stuck_after_s / 4:
+        if (self._log.latest.progressed_at or 0.0) > self._asked_at:
+            self._ask_every_s = self._log.late_after_s
+        if self._asked is None and now - self._asked_at >= self._ask_every_s:
             suspects = self._log.suspects(now)
             if suspects:
+                # An idle consumer asks less and less often.
+                self._ask_every_s = min(2 * self._ask_every_s, max(self._stuck_after_s / 4, self._log.late_after_s))
                 question = EndOffsetsQuestion(partitions=suspects)
                 self._line.ask(question)
                 self._asked, self._asked_at = question.answer, now

@@ -92,6 +92,8 @@ class Cluster:
             longest_pause_s=longest_pause_s,
         )
         self._brokers: Mapping[int, BrokerAddress] = {}
+        #: The leaders of the partitions whose offsets were requested, as Metadata last named them.
+        self.leaders: dict[TopicPartition, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
         self._bootstrap = tuple(
             BrokerAddress(node_id=_UNKNOWN_NODE, host=host, port=port) for host, port in settings.bootstrap_servers
@@ -207,6 +209,7 @@ class Cluster:
             leader = _leader(found, partition)
             if isinstance(leader, BrokerAddress):
                 by_leader[leader][partition] = timestamp
+                self.leaders[partition] = leader
             else:
                 answers[partition] = _refusal(leader)
         for leader in by_leader:

@@ -544,10 +544,11 @@ class MemberRequests:
 
     async def ends(self, partitions: frozenset[TopicPartition]) -> EndOffsets:
         """The end offsets of these partitions, for the application, as far as their leaders answer in time."""
-        high = await self._offsets_at(partitions, _LATEST, read_committed=False)
-        if not self._start.read_committed:
-            return EndOffsets(high=high, stable=high)
-        return EndOffsets(high=high, stable=await self._offsets_at(partitions, _LATEST, read_committed=True))
+        high = stable = await self._offsets_at(partitions, _LATEST, read_committed=False)
+        if self._start.read_committed:
+            stable = await self._offsets_at(partitions, _LATEST, read_committed=True)
+        leaders = self._cluster.leaders
+        return EndOffsets(high=high, stable=stable, leaders={one: leaders[one] for one in stable if one in leaders})
 
     def _asker(self) -> tuple[str, int]:
         """The member id and epoch for OffsetFetch now; a classic member has none, as in `_fetch_committed`."""
