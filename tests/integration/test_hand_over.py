@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.integration.polls import poll_until
@@ -16,6 +18,8 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODES = 3
 
