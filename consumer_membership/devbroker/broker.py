@@ -45,6 +45,9 @@ class Node(Protocol):
     def start(self) -> None:
         """Start the node on its previous port and storage."""
 
+    def use_version(self, version: str) -> None:
+        """Use this Kafka version from the next start on."""
+
     def stop(self) -> None:
         """Stop the node cleanly and wait for its end; no effect if it is not running."""
 
@@ -129,14 +132,17 @@ class Broker:
         self._expected_running.discard(node_id)
         node.kill()
 
-    def start_node(self, node_id: int) -> None:
+    def start_node(self, node_id: int, version: str | None = None) -> None:
         """Start a node again on its port and storage; no effect if it is running.
 
-        Call `wait_ready` to wait until it responds.
+        Call `wait_ready` to wait until it responds. With `version`, the node runs this Kafka version from now on, as
+        after an upgrade; `Broker.version` stays that of the first start. Only the JVM backend can do it.
         """
         node = self._node(node_id)
         self._expected_running.add(node_id)
         if not node.is_running:
+            if version is not None:
+                node.use_version(version)
             node.start()
 
     def node_pid(self, node_id: int) -> int | None:

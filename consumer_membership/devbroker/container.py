@@ -78,6 +78,11 @@ class _ContainerNode:
                     self._container.start()
                 self._is_created = True
 
+    def use_version(self, version: str) -> None:
+        raise BrokerUnavailableError(
+            f"node {self.node_id} cannot run Kafka {version}: its image is fixed; use backend=Backend.JVM"
+        )
+
     def stop(self) -> None:
         if self.is_running:
             with _translated(f"stopping node {self.node_id}"):

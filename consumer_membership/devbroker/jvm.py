@@ -97,6 +97,9 @@ class _JvmNode:
                 line = answer.readline()
             self._pid = int(line) if line else None
 
+    def use_version(self, version: str) -> None:
+        self._java = java_for(version)
+
     def stop(self) -> None:
         self._order(b"T")
         if self._watchdog is not None:

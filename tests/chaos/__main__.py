@@ -13,17 +13,21 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Self
 
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from tests.chaos import small
-from tests.chaos.faults import KINDS
+from tests.chaos.faults import KINDS, UPGRADES
 from tests.chaos.plan import MEMBER_WORDS, RoundPlan, covering, draw
 from tests.chaos.report import table
 from tests.chaos.rounds import Outcome, run_round
 from tests.chaos.world import NODES, cluster
 from tests.support import seeds
+from tests.support.versions import NEWEST
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "chaos"
 _SHOWN = 8
@@ -79,17 +83,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
+class Clusters:
+    """The cluster of a run, which is replaced before a round that upgrades it; a context manager."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._present: Broker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def of(self, plan: RoundPlan) -> Broker:
+        """Return the cluster for this round: of the version before the newest one if the round upgrades it."""
+        is_upgraded = bool(plan.words & UPGRADES)
+        if self._present is None or is_upgraded:
+            self._stack.close()
+            version = SUPPORTED_VERSIONS[-2] if is_upgraded else NEWEST
+            self._present = self._stack.enter_context(cluster(version))
+        return self._present
+
+
 def _run(plans: Iterable[RoundPlan], keep: Path, minutes: float | None, *, keeps_all: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
     give_up_at = time.monotonic() + minutes * 60 if minutes is not None else None
-    with cluster() as broker:
+    with Clusters() as clusters:
         for plan in plans:
             if give_up_at is not None and time.monotonic() > give_up_at:
                 break
             folder = keep / str(plan.seed)
             shutil.rmtree(folder, ignore_errors=True)
             print(plan, flush=True)
-            outcome = run_round(broker, plan, folder)
+            outcome = run_round(clusters.of(plan), plan, folder)
             outcomes.append(outcome)
             figures = outcome.verdict.figures
             print(

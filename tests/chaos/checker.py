@@ -144,6 +144,7 @@ class _Ownership:
     ended_ns: float = inf
     was_lost: bool = False
     first_ns: int | None = None
+    first_offset: int | None = None
     last_offset: int | None = None
     next_by_key: dict[str | None, int] = field(default_factory=dict)
 
@@ -409,6 +410,8 @@ class _Checker:
             self._judge_order(process, log, ownership, event)
             if ownership.first_ns is None:
                 ownership.first_ns = self._at_ns
+            first = ownership.first_offset
+            ownership.first_offset = event.offset if first is None else min(event.offset, first)
             ownership.last_offset = max(event.offset, ownership.last_offset or 0)
         log.receptions[event.number] += 1
         if log.receptions[event.number] > 1:
@@ -507,10 +510,10 @@ class _Checker:
             log = self._log(process.started.group, offset.partition)
             what = f"committed {offset.partition}@{offset.offset}"
             if process.started.is_processor:
-                done = [
-                    one for one in self._unread_between(offset.partition, 0, offset.offset) if one not in log.finished
-                ]
-                is_ahead = bool(done) and done[0] >= log.committed
+                # Records before its first one were committed by an owner that is no processor.
+                firsts = [one.first_offset for one in log.ownerships if one.process == process.name]
+                begin = max(log.committed, firsts[-1] or 0 if firsts else 0)
+                is_ahead = not log.finished.issuperset(self._unread_between(offset.partition, begin, offset.offset))
             else:
                 is_ahead = offset.offset > log.read and bool(
                     self._unread_between(offset.partition, log.read, offset.offset)

@@ -24,6 +24,7 @@ from tests.chaos.links import Mode
 from tests.chaos.members.account import Order
 from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, Family, FaultKind, Identity, Loop, Protocol
 from tests.chaos.world import Member, World
+from tests.support.versions import NEWEST
 
 Fault: TypeAlias = Callable[[World, str, int], AbstractContextManager[None]]
 
@@ -124,6 +125,18 @@ def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
     for node_id in sorted(world.broker.node_ids, key=lambda one: (one < first, one)):
         with _without_node(world, node_id, kills=False):
             pass
+    yield
+
+
+@_fault("rolling-upgrade", Family.BROKERS, 0, 1)
+def rolling_upgrade(world: World, target: str, _: int) -> Iterator[None]:
+    """Restart all nodes with the newest version, one after the other; the round has begun with an older one."""
+    first = int(target)
+    for node_id in sorted(world.broker.node_ids, key=lambda one: (one < first, one)):
+        with world.nodes_lock:
+            world.broker.stop_node(node_id)
+            world.broker.start_node(node_id, NEWEST)
+            world.broker.wait_ready(120.0)
     yield
 
 
@@ -426,6 +439,9 @@ def offsets_deleted(world: World, _target: str, _: int) -> Iterator[None]:
         world.delete_group()
     yield
 
+
+#: The faults that need a cluster which was started with an older version.
+UPGRADES = frozenset({"rolling-upgrade"})
 
 KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
 """All faults, by name."""

@@ -251,6 +251,16 @@ def test_processor_must_not_commit_beyond_an_unfinished_record() -> None:
     assert broken(PROCESSOR, entries, SETTLED) == {Rule.COMMIT_UNREAD}
 
 
+def test_processor_may_commit_after_records_of_an_owner_that_commits_automatically() -> None:
+    """Handlers of another program do not matter, and some of its commits are not in the history."""
+    first = [started(0, "a", commits_automatically=True), *produced(0, 1, 2, 3), assigned(1, "a")]
+    first += [*received(2, "a", 0, 1), revoked(3, "a")]
+    second = [started(0, "b", is_processor=True, commits_automatically=True), assigned(5, "b", 2)]
+    handles = [*received(6, "b", 2, 3), *finished(7, "b", 3)]
+    assert broken(first, second, handles, finished(7, "b", 2), committed(8, "b", 4), SETTLED) == set()
+    assert broken(first, second, handles, committed(8, "b", 4), SETTLED) == {Rule.COMMIT_UNREAD}
+
+
 # ---- ownership ----
 
 

@@ -46,8 +46,8 @@ _DELETE_S = 30.0
 
 
 @contextmanager
-def cluster(version: str | None = None) -> Iterator[Broker]:
-    """Three nodes whose sessions are short."""
+def cluster(version: str) -> Iterator[Broker]:
+    """Three nodes of this Kafka version, whose sessions are short."""
     properties = BIDIRECTIONAL | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
     with start(version, NODES, properties, backend=Backend.JVM) as broker:
         yield broker
@@ -56,11 +56,12 @@ def cluster(version: str | None = None) -> Iterator[Broker]:
 class Progress:
     """What the members of a round have written so far; it reads each line once.
 
-    A record is received once for each group, because members with `assign` have groups of their own.
+    A record is received once for each group, because members with `assign` have groups of their own. Faults begin
+    after a number of records that these `groups` have received.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, groups: frozenset[str]) -> None:
+        self._folder, self._counted = folder, groups
         self._read: dict[Path, int] = {}
         self.received: set[tuple[h.Partition, int]] = set()
         #: The received records and the results of transactions, by group.
@@ -94,8 +95,10 @@ class Progress:
                 if is_transactional:
                     self._results.setdefault(group, set())
             case h.Received(partition=partition, number=number):
-                self.received.add((partition, number))
-                self._received[self._groups[process]].add((partition, number))
+                group = self._groups[process]
+                self._received[group].add((partition, number))
+                if group in self._counted:
+                    self.received.add((partition, number))
             case h.Output(group=group, partition=partition, number=number):
                 self._results.setdefault(group, set()).add((partition, number))
             case h.Warmed():
@@ -337,7 +340,8 @@ class World:
         self.topic = create_topic(servers, unique("chaos"), PARTITIONS, replication_factor=NODES)
         self.group = unique("chaos")
         self.history = h.HistoryWriter(folder, HARNESS)
-        self.progress = Progress(folder)
+        groups = frozenset(plan.group_of(self.group) for plan in plans)
+        self.progress = Progress(folder, {self.group} & groups or groups)
         #: What the harness itself met.
         self.troubles: list[str] = []
         self.producer = RecordWriter(servers, self.topic, self.history)

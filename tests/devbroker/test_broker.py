@@ -27,6 +27,9 @@ class ScriptedNode:
         self.orders.append("start")
         self.is_running = True
 
+    def use_version(self, version: str) -> None:
+        self.orders.append(version)
+
     def stop(self) -> None:
         self.orders.append("stop")
         self.is_running = False
@@ -85,6 +88,16 @@ def test_stop_node_of_existing_broker_raises() -> None:
     """A broker that this package did not start is never stopped."""
     with pytest.raises(BrokerUnavailableError, match="does not control an existing broker"):
         broker_of(backend=Backend.EXISTING).stop_node(1)
+
+
+def test_start_node_with_version_upgrades_stopped_node_only() -> None:
+    """The version of a running process cannot change."""
+    first, second = ScriptedNode(1), ScriptedNode(2)
+    broker = broker_of(first, second)
+    broker.stop_node(1)
+    for node_id in (1, 2):
+        broker.start_node(node_id, "4.4.0")
+    assert (first.orders, second.orders) == (["stop", "4.4.0", "start"], [])
 
 
 def test_start_node_of_stopped_broker_raises() -> None:

@@ -125,6 +125,21 @@ def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerF
     assert offset_of(servers, "group", topic) == 3
 
 
+@pytest.mark.slow
+def test_upgraded_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerFactory) -> None:
+    """A newer version reads the storage of the older one, and answers with its own versions of the protocol."""
+    older, newer = SUPPORTED_VERSIONS[-2:]
+    broker = kafka_broker(older, properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("orders"))
+    commit(servers, "group", topic, 3)
+    broker.stop_node(1)
+    broker.start_node(1, newer)
+    broker.wait_ready()
+    assert newer.startswith(minor_line(servers, PATIENCE_S))
+    assert offset_of(servers, "group", topic) == 3
+
+
 def test_three_nodes_survive_killing_any_node(kafka_broker: BrokerFactory) -> None:
     """Groups and topics survive a killed node, even a controller or a coordinator."""
     broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
