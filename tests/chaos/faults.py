@@ -16,13 +16,21 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from consumer_membership import MembershipError
 from tests.chaos import history as h
 from tests.chaos.links import Mode
 from tests.chaos.members.account import Order
-from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, Family, FaultKind, Identity, Loop, Protocol
+from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, USER, Family, FaultKind, Identity, Loop, Protocol
 from tests.chaos.world import Member, World
 from tests.support.versions import NEWEST
 
@@ -359,9 +367,9 @@ def half_open(world: World, target: str, _: int) -> Iterator[None]:
 @_fault("coordinator-cut", Family.NETWORK, 3, 12)
 def coordinator_cut(world: World, target: str, _: int) -> Iterator[None]:
     """A member reaches all nodes except the coordinator of its group."""
-    links, address = world.members[target].links, world.coordinator()
-    if address is not None:
-        links.change(Mode.HOLD, address)
+    links, node_id = world.members[target].links, world.coordinator_node()
+    if node_id is not None:
+        links.change(Mode.HOLD, world.address_for_members(node_id))
     yield
     links.change(Mode.PASS)
 
@@ -438,6 +446,29 @@ def offsets_deleted(world: World, _target: str, _: int) -> Iterator[None]:
             member.close()
         world.delete_group()
     yield
+
+
+@_fault("rights-revoked", Family.GROUP, 3, 10)
+def rights_revoked(world: World, _target: str, choice: int) -> Iterator[None]:
+    """The members lose the right to read the group, or the topic, and get it back."""
+    kind, name = (ResourceType.GROUP, world.group) if choice % 2 else (ResourceType.TOPIC, world.topic)
+    rules = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, user, "*", operation, permission)
+        for user, operation, permission in (
+            # With a rule, only what a rule allows is allowed.
+            ("User:*", AclOperation.ALL, AclPermissionType.ALLOW),
+            (f"User:{USER}", AclOperation.READ, AclPermissionType.DENY),
+        )
+    ]
+    for made in world.admin.create_acls(rules, request_timeout=60.0).values():
+        made.result()
+    yield
+    # Two requests: a filter of a user has one user.
+    for rule in reversed(rules):
+        filters = AclBindingFilter(
+            kind, name, rule.resource_pattern_type, rule.principal, "*", AclOperation.ANY, AclPermissionType.ANY
+        )
+        world.admin.delete_acls([filters], request_timeout=60.0)[filters].result()
 
 
 #: The faults that need a cluster which was started with an older version.

@@ -6,10 +6,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, MemberPlan
+from tests.chaos.plan import PASSWORD, POLL_INTERVAL_S, SESSION_S, USER, MemberPlan
 from tests.support.java_programs import compile_program, program_command
 
 _PROGRAM = "ChaosMember"
+_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _PACKAGE = "org.apache.kafka.clients.consumer"
 _STRATEGIES = {
     "range": f"{_PACKAGE}.RangeAssignor",
@@ -39,6 +40,9 @@ def java_command(plan: MemberPlan, process: str, group: str, topic: str, servers
         "heartbeat.interval.ms": "500",
         "metadata.max.age.ms": "2000",
         "partition.assignment.strategy": _STRATEGIES[plan.strategy],
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_LOGIN_MODULE} required username="{USER}" password="{PASSWORD}";',
     }
     words = [process, group, topic, str(folder), plan.instance_id or "", f"{plan.loop} {plan.identity} {plan.protocol}"]
     words += [f"{name}={value}" for name, value in properties.items()]

@@ -17,6 +17,8 @@ from typing import Self, TypeVar
 PARTITIONS, RECORDS_PER_S = 6, 120
 #: The session of all members, and their max.poll.interval.ms.
 SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
+#: The user of all members, whose rights the harness does not need, and its password.
+USER, PASSWORD = "member", "chaos"
 #: A fault begins after this many records since the begin of the round or of the previous fault.
 _FEWEST_BEFORE, _MOST_BEFORE = 60, 300
 #: The seeds of rounds have this many bits: short enough to type.

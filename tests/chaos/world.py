@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +22,17 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership import MembershipError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Backend, Broker, start
+from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.types import OffsetAndMetadata
 from tests.chaos import history as h
 from tests.chaos.java_member import java_command
 from tests.chaos.links import Links, Mode
 from tests.chaos.members.account import Order
-from tests.chaos.plan import PARTITIONS, RECORDS_PER_S, Loop, MemberPlan, output_of
+from tests.chaos.plan import PARTITIONS, PASSWORD, RECORDS_PER_S, USER, Loop, MemberPlan, output_of
+from tests.support.acls import AUTHORIZER
 from tests.support.kafka import create_topic, delete_topic, unique
 from tests.support.kinds import BIDIRECTIONAL
+from tests.support.secured import materials
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODES = 3
@@ -47,10 +51,14 @@ _DELETE_S = 30.0
 
 @contextmanager
 def cluster(version: str) -> Iterator[Broker]:
-    """Three nodes of this Kafka version, whose sessions are short."""
-    properties = BIDIRECTIONAL | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
-    with start(version, NODES, properties, backend=Backend.JVM) as broker:
-        yield broker
+    """Three nodes of this Kafka version, whose sessions are short, and which check the rights of members."""
+    properties = BIDIRECTIONAL | AUTHORIZER | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
+    # The nodes themselves, and the harness.
+    properties |= {"super.users": "User:ANONYMOUS"}
+    with tempfile.TemporaryDirectory(prefix="chaos-keys-") as folder:
+        security = materials(Path(folder), users={USER: PASSWORD}).security
+        with start(version, NODES, properties, security=security, backend=Backend.JVM) as broker:
+            yield broker
 
 
 class Progress:
@@ -336,12 +344,12 @@ class World:
 
     def __init__(self, broker: Broker, plans: tuple[MemberPlan, ...], folder: Path) -> None:
         self.broker, self.folder = broker, folder
-        servers = broker.bootstrap_servers
+        servers, self._addresses = broker.bootstrap_servers, broker.secured[SASL].split(",")
         self.topic = create_topic(servers, unique("chaos"), PARTITIONS, replication_factor=NODES)
         self.group = unique("chaos")
         self.history = h.HistoryWriter(folder, HARNESS)
         groups = frozenset(plan.group_of(self.group) for plan in plans)
-        self.progress = Progress(folder, {self.group} & groups or groups)
+        self.progress = Progress(folder, groups & {self.group} or groups)
         #: What the harness itself met.
         self.troubles: list[str] = []
         self.producer = RecordWriter(servers, self.topic, self.history)
@@ -391,7 +399,7 @@ class World:
 
     def add_member(self, plan: MemberPlan) -> Member:
         """Add a member, whose process is not started yet."""
-        links = self._stack.enter_context(Links(self.broker.bootstrap_servers.split(",")))
+        links = self._stack.enter_context(Links(self._addresses))
         member = Member(
             plan=plan,
             links=links,
@@ -425,18 +433,17 @@ class World:
             time.sleep(_TICK_S)
         return True
 
-    def coordinator(self) -> str | None:
-        """Return the address of the group's coordinator."""
-        with suppress(MembershipError, KafkaException):
-            found = self.groups.describe(self.group, with_offsets=False).coordinator
-            return f"{found.host}:{found.port}"
-        return None
-
     def coordinator_node(self) -> int | None:
         """Return the node id of the group's coordinator."""
-        address = self.coordinator()
-        addresses = self.broker.bootstrap_servers.split(",")
-        return self.broker.node_ids[addresses.index(address)] if address in addresses else None
+        with suppress(MembershipError, KafkaException):
+            found = self.groups.describe(self.group, with_offsets=False).coordinator
+            addresses = self.broker.bootstrap_servers.split(",")
+            return self.broker.node_ids[addresses.index(f"{found.host}:{found.port}")]
+        return None
+
+    def address_for_members(self, node_id: int) -> str:
+        """Return the address of the listener of a node that members use."""
+        return self._addresses[self.broker.node_ids.index(node_id)]
 
     def controller_node(self) -> int | None:
         """Return the node id of the active controller, as the nodes have stored it."""

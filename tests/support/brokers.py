@@ -55,6 +55,10 @@ class FarNode:
 
     stop = kill = remove = start
 
+    def use_version(self, _: str) -> None:
+        """Raise, as `start` does."""
+        self.start()
+
     def log_tail(self) -> str:
         """Return nothing: the process that keeps the broker has its log."""
         return ""

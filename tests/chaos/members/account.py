@@ -17,7 +17,7 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tests.chaos import history as h
-from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, Identity, Loop, MemberPlan, Protocol, output_of
+from tests.chaos.plan import PASSWORD, POLL_INTERVAL_S, SESSION_S, USER, Identity, Loop, MemberPlan, Protocol, output_of
 
 #: How often a member commits, and how often a sample of its statements is written.
 COMMIT_S, SAMPLE_S = 0.5, 0.5
@@ -102,6 +102,10 @@ class Account:
             "auto.offset.reset": "earliest",
             "max.poll.interval.ms": int(POLL_INTERVAL_S * 1000),
             "topic.metadata.refresh.interval.ms": 2000,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
         }
         if not plan.loop.has_handlers:
             config["enable.auto.commit"] = plan.commits_automatically
