@@ -175,7 +175,9 @@ class Successor:
         self.holder: Holder | None = None
         #: Whether the application is ready for the holder's partitions, or there are none.
         self.is_warm = False
-        #: The member ids of holders whose id another member holds by now.
+        #: With a fixed id, the member id of the holder that this join met first: later ones may be newer.
+        self._first: str | None = None
+        #: With a pool, the member ids of holders whose id another member holds by now.
         self._replaced: set[str] = set()
         #: The member ids of holders that another successor has asked, which may have ended since.
         self._asked_by_others: set[str] = set()
@@ -236,6 +238,7 @@ class Successor:
         if self._is_announced and joined_as != self.instance_id and self._place is not None:
             self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
         self.holder = self.instance_id = self._place = None
+        self._first = None
         self.is_warm = False
         self._replaced.clear()
         self._asked_by_others.clear()
@@ -253,11 +256,16 @@ class Successor:
             if found is not None and found.member_id == self.holder.member_id and is_present(found):
                 self._follow(found)
                 return
-            # Another member holds the id. With a fixed id it may be newer than this member, and receives no request.
-            self._replaced.update({self.holder.member_id} if is_pool else (one.member_id for one in holders.values()))
+            self._replaced.add(self.holder.member_id)
             self.holder = None
             self._announced_at = 0.0
-        self._choose(holders)
+        self._choose(holders if is_pool else self._first_of(holders))
+
+    def _first_of(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+        """Return the holder of the fixed id if it is the first one of this join; another one receives no request."""
+        for holder in holders.values():
+            self._first = self._first or holder.member_id
+        return {i: one for i, one in holders.items() if one.member_id == self._first}
 
     def _choose(self, holders: Mapping[str, Holder]) -> None:
         present = {i: one for i, one in sorted(holders.items()) if is_present(one)}

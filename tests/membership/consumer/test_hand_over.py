@@ -260,6 +260,13 @@ def test_successor_of_a_fixed_id_makes_no_request_to_a_newer_holder() -> None:
     """Two processes with one id never take it from each other in turns."""
     scene = describe(announced(), i=holder("newer"))
     assert (scene.new(WarmPartitions), scene.view.waits_for) == ([], WaitsFor.INSTANCE_ID)
+    assert describe(scene, i=holder("newest")).new(WarmPartitions) == []
+
+
+def test_successor_of_a_holder_without_partitions_makes_no_request_to_a_newer_one() -> None:
+    """The first holder got no request, and the member that has its place now may be newer."""
+    scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
+    assert describe(scene, i=holder("newer")).all(WarmPartitions) == []
 
 
 def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
