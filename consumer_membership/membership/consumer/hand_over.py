@@ -380,10 +380,11 @@ class Predecessor:
         self._event = event
         self._settings = settings
         self._machine = StateMachine("a predecessor", PREDECESSOR_TARGETS)
-        #: The successor of the running hand-over.
+        #: The successor of the latest hand-over.
         self.successor: str | None = None
-        #: The successors that did not join after their hand-over.
-        self._absent: set[str] = set()
+        #: The successors for which the id was released. If this member holds an id again, they did not join in time,
+        #: and their notes, which stay in the helper group, have no effect any more.
+        self._served: set[str] = set()
         self._released_at: Instant = 0.0
         self._read_at: Instant = 0.0
         #: The partition of its note, and the id that it is about.
@@ -437,8 +438,9 @@ class Predecessor:
         self._awaited = None
         for place, note in event.notes.items():
             is_for_this = note.predecessor == own and note.instance_id == instance_id
-            if is_for_this and may_release and self.state is _P.HOLDING and note.successor not in {own, *self._absent}:
+            if is_for_this and may_release and self.state is _P.HOLDING and note.successor not in {own, *self._served}:
                 self.successor, self._place, self._released_id = note.successor, place, instance_id
+                self._served.add(note.successor)
                 self._machine.fire(_PT.REQUESTED)
                 return True
         return False
@@ -464,16 +466,12 @@ class Predecessor:
         """End the hand-over: the application leaves, so the member does not join again."""
         if self.state is not _P.HOLDING:
             self._machine.fire(_PT.CANCELED)
-        self.successor = None
 
     def joined(self, instance_id: str | None) -> None:
         """Note that the member is in its group again; if it has its released id again, withdraw the note."""
         if self.state is _P.RELEASED:
-            if self.successor is not None:
-                self._absent.add(self.successor)
             if self._place is not None and instance_id == self._released_id:
                 self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
-            self.successor = None
             self._machine.fire(_PT.JOINED)
 
 

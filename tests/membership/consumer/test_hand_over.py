@@ -529,6 +529,15 @@ def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
 
 
+@pytest.mark.parametrize("make", [handing_over, released])
+def test_member_that_left_during_a_hand_over_ignores_its_note_afterwards(make: Callable[[], Scene]) -> None:
+    """The application subscribed again, so this member is the newer one of the two; the old note is still there."""
+    scene = make().leave().settle().subscribe("orders").poll().target(6, A0).settle()
+    noted(scene.until(lambda s: bool(s.new(ReadNotes))))
+    assert scene.state is S.STABLE
+    assert noted(scene.until(lambda s: bool(s.new(ReadNotes))), "another").state is S.UNSUBSCRIBING
+
+
 def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
     """A stuck application delays its successor not longer than any rebalance."""
     scene = handing_over(drain_timeout_s=MAX_POLL_S).after(MAX_POLL_S)
