@@ -35,7 +35,7 @@ def main() -> int:
         if chosen.profile not in (None, name):
             continue
         began = time.perf_counter()
-        slowest, handovers, failed = 0.0, 0, []
+        slowest, handovers, handed_over, failed = 0.0, 0, 0, []
         for seed in range(chosen.start, chosen.start + chosen.seeds):
             try:
                 outcome = simulate(seed, profile)
@@ -48,10 +48,12 @@ def main() -> int:
                     return 1
                 continue
             slowest, handovers = max(slowest, outcome.settled_after_s), handovers + outcome.handovers
+            handed_over += outcome.handed_over
         took = time.perf_counter() - began
         print(
             f"{name:20} {chosen.seeds} seeds in {took:.1f} s ({chosen.seeds / took:.0f} a second), "
-            f"{len(failed)} failed {failed[:12]}, slowest to settle {slowest:.1f} s, {handovers} partitions handed over"
+            f"{len(failed)} failed {failed[:12]}, slowest to settle {slowest:.1f} s, {handovers} partitions and "
+            f"{handed_over} instance ids handed over"
         )
     for words, times in failures.most_common(12):
         print(f"{times:5} {words}")

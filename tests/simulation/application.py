@@ -24,6 +24,7 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     RevokePartitions,
     StepEffect,
+    WarmPartitions,
 )
 from consumer_membership.membership.events import (
     AssignedIncrementally,
@@ -34,6 +35,7 @@ from consumer_membership.membership.events import (
     Step,
     StepFinished,
     Subscribed,
+    Warmed,
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Offsets, Subscription, TopicPartition
@@ -57,6 +59,8 @@ class Habits:
     #: Seconds that each callback takes, and how many callbacks to come raise.
     callback_s: float = 0.0
     raises: int = 0
+    #: Seconds that on_warm takes.
+    warm_s: float = 0.0
     commits_in_revoke: bool = False
     #: The number of polls between two commits of its own; 0: never.
     commits_every: int = 0
@@ -79,7 +83,7 @@ class Call:
 class _Callback:
     """The step whose callback runs, what it is about, and the commit that it waits for."""
 
-    step: StepEffect
+    step: StepEffect | WarmPartitions
     partitions: Partitions
     awaits_commit: int | None = None
 
@@ -104,6 +108,8 @@ class Application:
     is_in_poll: bool = False
     is_leaving: bool = False
     closes: bool = False
+    #: The latest order to prepare for partitions whose on_warm has returned.
+    warmed: int = 0
     _newest: int = 0
     _polls: int = 0
     _commit_id: int = 0
@@ -206,14 +212,8 @@ class Application:
             self._deliver()
 
     def _guarded(self, action: Callable[[], object]) -> Callable[[], None]:
-        """The same, but a thread of a dead process does nothing."""
-        process = self.process
-
-        def run() -> None:
-            if process.alive:
-                action()
-
-        return run
+        """The same, but a thread of a dead process does nothing, and one of a stopped process goes on later."""
+        return lambda: self.process.run(action)
 
     def _next(self) -> ApplicationEffect | None:
         """The next effect to perform; the mailbox is drained first, steps of an overtaken attempt are dropped."""
@@ -277,6 +277,11 @@ class Application:
                     self.process.failed = True
             case LeaveCompleted():
                 self._left()
+            case WarmPartitions() if not self.is_leaving:
+                self.callback = _Callback(effect, effect.partitions)
+                self._wait_for_callback(self.habits.warm_s)
+            case _:
+                pass
 
     def _of(self, partitions: Partitions | None) -> Partitions:
         return frozenset(self.held if partitions is None else self.held.keys() & partitions)
@@ -292,13 +297,16 @@ class Application:
     def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
         """Do what the user's callback does; `_return` ends it."""
         assert self.callback is not None
-        habits, world = self.habits, self.process.world
+        habits = self.habits
         if isinstance(step, RevokePartitions) and habits.commits_in_revoke:
             self.callback.awaits_commit = self.commit(partitions)
-        if self.callback.awaits_commit is not None:
-            return
-        if habits.callback_s > 0:
-            world.after(habits.callback_s, self._guarded(self._return))
+        if self.callback.awaits_commit is None:
+            self._wait_for_callback(habits.callback_s)
+
+    def _wait_for_callback(self, seconds: float) -> None:
+        """The callback returns after so many seconds."""
+        if seconds > 0:
+            self.process.world.after(seconds, self._guarded(self._return))
         else:
             self._return()
 
@@ -328,6 +336,12 @@ class Application:
         fails = self.habits.raises > 0
         if fails:
             self.habits.raises -= 1
+        if isinstance(step, WarmPartitions):
+            self.callback = None
+            self.warmed = self.warmed if fails else step.attempt
+            self.process.post(Warmed(attempt=step.attempt, failed=fails))
+            self._continue(failed=fails)
+            return
         self.calls.append(Call(STEP_OF[type(step)], partitions, fails))
         if self.habits.is_eager and len(self.calls) == self.habits.callbacks_until_incremental:
             self.habits.is_eager = False
@@ -352,11 +366,14 @@ class Application:
                 pass
         self.callback = None
         self._finish(step, offsets, failed=fails)
+        self._continue(failed=fails)
+
+    def _continue(self, *, failed: bool) -> None:
+        """A callback has returned, or raised: its exception comes out of poll, and the application polls again."""
         if self.is_leaving:
             self.process.world.after(0.0, self._guarded(self.work))
         else:
-            # An exception comes out of poll, and the application polls again.
-            self.poll_after(self.habits.think_s if fails else 0.0, is_in_poll=not fails)
+            self.poll_after(self.habits.think_s if failed else 0.0, is_in_poll=not failed)
 
     def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Hold these partitions from their start offsets on."""

@@ -20,6 +20,7 @@ from tests.simulation.process import Process
 from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Options, Parts, ProcessorApplication
 from tests.simulation.profiles import Processing, Profile
 from tests.simulation.rules import ClassicRules, Rules
+from tests.simulation.surges import HAND_OVER_S, Surges
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation, check
 from tests.simulation.world import GROUP, World
@@ -32,6 +33,7 @@ CATCH_UP_S = 60.0
 #: The application's limits in a run; small, so that a run need not be long.
 MAX_POLL_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 4.0
+DRAIN_S = 1.0
 #: More ids than a run has processes and stale members.
 POOL = tuple(f"pool-{number}" for number in range(16))
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
@@ -49,6 +51,8 @@ class Outcome:
     settled_after_s: float
     handovers: int
     repeated: int
+    #: How many instance ids a successor had in time, because their holders released them for it.
+    handed_over: int = 0
     #: What happened to the records of processors.
     occasions: Counter[Occasion] = field(default_factory=Counter)
 
@@ -104,7 +108,13 @@ class Run:
         world.inbox_delay_s = profile.inbox_delay_s
         self.auto_commit = self.random.random() < 0.7 and profile.processing is None
         self.policy = ConflictPolicy.TAKEOVER
-        if profile.is_pooled:
+        self.is_pooled = profile.is_pooled
+        if profile.hands_over:
+            self.is_pooled = self.random.random() < 0.4
+            self.policy = ConflictPolicy.HAND_OVER
+            world.may_describe = not profile.fates or self.random.random() < 0.9
+            world.helper.is_refused = bool(profile.fates) and self.random.random() < 0.1
+        elif profile.is_pooled:
             self.policy = ConflictPolicy.WAIT
         elif profile.is_static:
             world.may_describe = self.random.random() < 0.7
@@ -112,10 +122,14 @@ class Run:
         self.active_s = self.random.choice((0.0, 0.0, 0.25))
         self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
         for name in self.names:
-            world.create_topic(name, self.random.randint(1, 3))
+            # A holder without partitions gets no request for a hand-over.
+            is_full = profile.hands_over and profile.is_clean
+            world.create_topic(name, 3 if is_full else self.random.randint(1, 3))
         self.seats: dict[int, Process | None] = {}
+        self.pool_size = len(POOL)
+        self._surges = Surges(self)
         #: Whether a membership may be left behind that only its session's end removes.
-        leaves = {"crash", "node down", "cut off"}
+        leaves = {"crash", "node down", "cut off", "surge"}
         self.leaves_ghosts = bool(profile.acts.keys() & leaves) or profile.faults.request_lost > 0
         if profile.processing is not None:
             options = self._options(profile.processing)
@@ -141,6 +155,7 @@ class Run:
             "node down": self._node_down,
             "remove": self._remove,
             "twin": self._twin,
+            "surge": self._surge,
         }
 
     # ---- the course of a run ----
@@ -148,15 +163,25 @@ class Run:
     def run(self) -> Outcome:
         """Trouble, quiet, a check of the result, and a clean end."""
         world = self.world
-        for seat in range(self.random.randint(1, 3)):
-            self._start(seat, self.random.random() * 2)
+        count = self.random.randint(1, 3)
+        if self.profile.hands_over:
+            self.pool_size = count
+        for seat in range(count):
+            self.start(seat, self.random.random() * 2)
+        is_clean_hand_over = self.profile.hands_over and self.profile.is_clean
+        if is_clean_hand_over:
+            world.run(2.0)
+            world.settle(self._bound_s())
+            self._surges.settled()
         self._plan_act()
-        world.run(TROUBLE_S)
+        world.run(world.now + TROUBLE_S)
         self._quieten()
         settled_after = self._settle()
         if self.profile.processing is not None:
             self._catch_up()
         self._stay_calm()
+        if is_clean_hand_over:
+            self._surges.check_end()
         ends = self._ends()
         self._close()
         repeated = world.ledger.repeated
@@ -169,6 +194,7 @@ class Run:
             settled_after_s=settled_after,
             handovers=world.invariants.handovers,
             repeated=repeated,
+            handed_over=world.invariants.hand_overs.completed,
             occasions=world.handling.occasions,
         )
 
@@ -182,12 +208,14 @@ class Run:
         for process in world.living:
             process.cut_off(is_cut=False)
             habits = process.application.habits
-            habits.callback_s, habits.raises = 0.0, 0
+            habits.callback_s, habits.warm_s, habits.raises = 0.0, 0.0, 0
             if process.application.callback is None:
                 process.application.wake()
+        if self.profile.hands_over:
+            self._surges.end()
         for seat, process in self.seats.items():  # type: ignore[assignment]  # the other loop's name
             if process is not None and not process.alive:
-                self._start(seat, 0.1)
+                self.start(seat, 0.1)
 
     def _bound_s(self) -> float:
         """How long it may take after the trouble until everything is in its place."""
@@ -196,7 +224,9 @@ class Run:
         ghosts = pace.session_s if self.leaves_ghosts else 0.0
         # A handler that cannot be cancelled ends its processor, which another one replaces.
         stuck = HANDLER_TIMEOUT_S + DRAIN_TIMEOUT_S if self.profile.processing is not None else 0.0
-        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s + stuck
+        # A surplus process is closed, and then its id is free for the one that stays.
+        surplus = HAND_OVER_S + 2 * pace.session_s if self.profile.hands_over else 0.0
+        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s + stuck + surplus
 
     def _settle(self) -> float:
         world, bound = self.world, self._bound_s()
@@ -302,17 +332,19 @@ class Run:
     def _settings(self, seat: int) -> MemberSettings:
         return MemberSettings(
             group_id=GROUP,
-            instance_id=f"i{seat}" if self.profile.is_static and not self.profile.is_pooled else None,
-            instance_pool=POOL if self.profile.is_pooled else (),
+            instance_id=f"i{seat}" if self.profile.is_static and not self.is_pooled else None,
+            instance_pool=POOL[: self.pool_size] if self.is_pooled else (),
             conflict_policy=self.policy,
             max_poll_interval_s=MAX_POLL_INTERVAL_S,
             auto_commit=self.auto_commit,
             auto_commit_interval_s=1.0,
             active_heartbeat_interval_s=self.active_s,
             leave_timeout_s=LEAVE_TIMEOUT_S,
+            drain_timeout_s=DRAIN_S,
         )
 
-    def _start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
+    def start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
+        """Start a process in this seat after so many seconds; `is_twin`: also if the seat has one."""
         world = self.world
         self.seats.setdefault(seat, None)
         self._starting += 1
@@ -345,14 +377,14 @@ class Run:
             if process.failed:
                 process.application.leave(LeaveOption.DEFAULT, closes=True)
                 if self.seats[process.seat] is process:
-                    self._start(process.seat, 0.5)
+                    self.start(process.seat, 0.5)
             self.world.after(0.5, look)
 
         self.world.after(0.5, look)
 
     def _some_subscription(self) -> Subscription:
         names = self.names
-        if self.random.random() < 0.6:
+        if self.random.random() < 0.6 or (self.profile.hands_over and self.profile.is_clean):
             return Subscription(topics=frozenset(names))
         return Subscription(topics=frozenset(self.random.sample(names, self.random.randint(1, len(names)))))
 
@@ -365,7 +397,7 @@ class Run:
         empty = [seat for seat, process in self.seats.items() if process is None or not process.alive]
         process = self._one()
         if process is None or (self.random.random() < 0.5 and (empty or len(self.seats) < 4)):
-            self._start(empty[0] if empty else len(self.seats), 0.0)
+            self.start(empty[0] if empty else len(self.seats), 0.0)
         else:
             self.seats[process.seat] = None
             option = self.random.choice((LeaveOption.LEAVE, LeaveOption.LEAVE, LeaveOption.DEFAULT))
@@ -425,7 +457,7 @@ class Run:
         if process is not None:
             process.kill()
             if self.random.random() < 0.7:
-                self._start(process.seat, self.random.random() * 3)
+                self.start(process.seat, self.random.random() * 3)
             else:
                 self.seats[process.seat] = None
 
@@ -436,7 +468,13 @@ class Run:
             return
         self.leaves_ghosts = True
         for _ in range(self.random.choice((1, 1, 2))):
-            self._start(process.seat, self.random.random() * 0.1, is_twin=True)
+            self.start(process.seat, self.random.random() * 0.1, is_twin=True)
+
+    def _surge(self) -> None:
+        """A new process beside an old one, whose instance id it gets."""
+        process = self._one()
+        if process is not None:
+            self._surges.begin(process)
 
     def _bounce(self) -> None:
         process = self._one()
@@ -452,7 +490,7 @@ class Run:
                 self.world.after(0.2, look)
             else:
                 self._starting -= 1
-                self._start(process.seat, self.random.random())
+                self.start(process.seat, self.random.random())
 
         self.world.after(0.2, look)
 

@@ -107,7 +107,9 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """ConsumerGroupDescribe."""
+    """ConsumerGroupDescribe; `with_partitions`: the asker also reads the assignments."""
+
+    with_partitions: bool = False
 
 
 Request: TypeAlias = Heartbeat | Join | Sync | Beat | Leave | Commit | Fetch | Describe

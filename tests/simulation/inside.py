@@ -10,6 +10,7 @@ from dataclasses import fields
 
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.consumer.hand_over import Predecessor
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import PendingCommits
@@ -158,6 +159,11 @@ def stale_holder(member: GroupMember) -> Holder | None:
     return consumer(member).claim.stale_holder
 
 
+def predecessor(member: GroupMember) -> Predecessor:
+    """The part of a KIP-848 member that may hand its place over."""
+    return consumer(member).claim.predecessor
+
+
 def is_waiting_for_instance(member: GroupMember) -> bool:
     """Whether a KIP-848 member waits until the holder of its instance id has gone."""
     return speaks_consumer(member) and consumer(member).claim.is_waiting
@@ -195,7 +201,8 @@ def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
 def replace_part(member: GroupMember, name: str, broken: type) -> None:
     """Put a broken part in the place of a sound one, with its state; the protocol is also a part."""
     protocol = member._protocol
-    owner = member.context if hasattr(member.context, name) else protocol
+    owners = (member.context, protocol, getattr(protocol, "claim", None))
+    owner = next(one for one in owners if name == "protocol" or hasattr(one, name))
     part = protocol if name == "protocol" else getattr(owner, name)
     if isinstance(part, ClassicSettings):
         # Those who look on keep theirs.

@@ -26,6 +26,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import inside
 from tests.simulation.exchanges import Answer, Joined, Synced
+from tests.simulation.hand_overs import HandOvers
 from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 from tests.simulation.rules import Granted
 from tests.simulation.watch import Violation, Watch, check
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 MOST_HEARTBEATS_PER_S = 20
 #: Descriptions of its group by one member within one second: waiting for an instance id, it asks every 32 ms at most.
 MOST_DESCRIPTIONS_PER_S = 32
+#: The same, while the holder releases its place: every 2 ms.
+MOST_DESCRIPTIONS_OF_RELEASES_PER_S = 501
 #: The longest that a run's callbacks take; longer ones are a scenario's own.
 SLOWEST_CALLBACK_S = 2.0
 #: How many timer events a member may receive at one moment.
@@ -120,6 +123,7 @@ class Invariants:
         self._arrived: dict[str, int] = {}
         self.state_changes: deque[tuple[Instant, Process]] = deque(maxlen=200)
         self.handovers = 0
+        self.hand_overs = HandOvers(world)
 
     # ---- processes ----
 
@@ -194,6 +198,7 @@ class Invariants:
         """A request was handled: what the member may have by its answer ends an excuse."""
         match order, answer:
             case SendHeartbeat(heartbeat=beat), Granted() if beat.member_epoch == JOIN_EPOCH:
+                self.hand_overs.joined(beat.instance_id or "", beat.member_id)
                 for process, watch in self._of(beat.member_id):
                     if process.state is MemberState.JOINING:
                         watch.is_excused = False
@@ -239,7 +244,8 @@ class Invariants:
         """The coordinator gives a silent member's partitions to others: the member hands out nothing of them by now."""
         for process, _ in self._of(member_id):
             view, now = process.view, self._world.now
-            is_over = view.lease_until is not None and view.lease_until <= now
+            # Until a member knows the session timeout it assumes Kafka's default, which is longer than that of a run.
+            is_over = view.lease_until is not None and (view.lease_until <= now or view.is_session_assumed)
             is_in_group = process.alive and view.state not in _HANDS_OUT_NOTHING
             check(
                 is_over or not view.owned or not is_in_group,
@@ -271,6 +277,7 @@ class Invariants:
         """The core is about to handle an event."""
         record = self._records[process]
         record.watch.take(process, event)
+        self.hand_overs.about_to_handle(process, event)
         match event:
             case TimePassed():
                 at, count = record.wakes
@@ -286,6 +293,7 @@ class Invariants:
         """The core handled an event."""
         record = self._records[process]
         record.watch.handled(process, old, effects)
+        self.hand_overs.handled(process, effects, is_newest=record.watch.is_newest)
         for effect in effects:
             match effect:
                 case StateChanged():
@@ -299,7 +307,9 @@ class Invariants:
                     record.beat_count += 1
                     self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
                 case DescribeGroup():
-                    self._count(process, record.descriptions, MOST_DESCRIPTIONS_PER_S, "described its group {} times")
+                    is_asking = process.settings.conflict_policy is ConflictPolicy.HAND_OVER
+                    most = MOST_DESCRIPTIONS_OF_RELEASES_PER_S if is_asking else MOST_DESCRIPTIONS_PER_S
+                    self._count(process, record.descriptions, most, "described its group {} times")
                 case LeaveCompleted():
                     self._leave_completed(process, record)
                 case InstanceReleased(holder=holder):

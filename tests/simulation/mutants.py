@@ -16,10 +16,11 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.consumer.claim import InstanceClaim
+from consumer_membership.membership.consumer.hand_over import Predecessor, Successor
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
-from consumer_membership.membership.events import HeartbeatAnswered, Polled, Step, StepFinished
+from consumer_membership.membership.events import HeartbeatAnswered, NotesRead, Polled, Step, StepFinished, Warmed
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
@@ -40,6 +41,8 @@ _PLACES: Mapping[type, str] = {
     Ownership: "ownership",
     Heartbeats: "heartbeats",
     InstanceClaim: "claim",
+    Successor: "successor",
+    Predecessor: "predecessor",
     ClassicSettings: "classic",
     ConsumerProtocol: "protocol",
     ClassicProtocol: "protocol",
@@ -248,6 +251,46 @@ class DescribesWithoutPause(InstanceClaim):
     def _look(self, at: Instant) -> None:  # noqa: ARG002
         """Look now."""
         super()._look(self._event.now)
+
+
+class AnnouncesItselfTooEarly(Successor):
+    """Leaves its note for the holder before on_warm has returned."""
+
+    def _warm(self, holder: Holder) -> None:
+        super()._warm(holder)
+        self.warmed(Warmed(attempt=self._attempt))
+
+
+class AsksEachHolder(Successor):
+    """Requests a hand-over from every holder of its fixed id that it meets in one join."""
+
+    def _first_of(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+        return holders
+
+
+class AsksForItsIdBack(InstanceClaim):
+    """Requests a hand-over although it was in the group before."""
+
+    def _may_request_hand_over(self) -> bool:
+        return True
+
+
+class ServesAbsentSuccessors(Predecessor):
+    """Releases its id again for a note whose successor did not join after the first release."""
+
+    def notes_read(self, event: NotesRead, own: str, instance_id: str | None, *, may_release: bool) -> bool:
+        """Forget the successors."""
+        self._served.clear()
+        return super().notes_read(event, own, instance_id, may_release=may_release)
+
+
+class TakesTheReleasedIdBack(Predecessor):
+    """Joins again as soon as it has released its id."""
+
+    @property
+    def waits_until(self) -> Instant:
+        """No time is left to the successor."""
+        return self._released_at
 
 
 class ComesBackFromTheDead(GroupMember):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from consumer_membership.assignors.assignor import Topics
@@ -23,10 +24,12 @@ from consumer_membership.membership.effects import (
     InstanceReleased,
     LearnSessionTimeout,
     ProtocolChosen,
+    ReadNotes,
     ResolveTopicIds,
     SendHeartbeat,
     StateChanged,
     Warned,
+    WriteNote,
 )
 from consumer_membership.membership.events import (
     CoordinatorFound,
@@ -34,6 +37,8 @@ from consumer_membership.membership.events import (
     HeartbeatFailed,
     HolderChecked,
     LeaveRequested,
+    NoteNotWritten,
+    NotesNotRead,
     SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
@@ -86,6 +91,9 @@ class Process:
         #: Of heartbeats, or of JoinGroup and SyncGroup.
         self.membership = Connection(world, self._hear, self.name, self._over)
         self.requests = Connection(world, self._hear, self.name, self._over)
+        #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
+        self.notes = Connection(world, self._hear, self.name, self._over)
+        self._notes_node: int | None = None
         self._outbox: Outbox = world.make_outbox()
         self._turns: dict[int, Turn] = {}
         self.alive = True
@@ -96,8 +104,9 @@ class Process:
         self.subscription = Subscription()
         #: When the application subscribed to join the group.
         self.asked_at: Instant = world.now
-        #: While the process is stopped: what it handles when it goes on.
+        #: While the process is stopped: what its member handles, and its other threads do, when it goes on.
         self._held_back: list[GroupEvent] | None = None
+        self._postponed: list[Callable[[], object]] = []
         self._inbox_at = 0.0
         world.invariants.started(self)
 
@@ -134,8 +143,18 @@ class Process:
     def go_on(self) -> None:
         """SIGCONT: everything that came meanwhile is handled, at once."""
         held_back, self._held_back = self._held_back or [], None
+        postponed, self._postponed = self._postponed, []
         for event in (*held_back, TimePassed()):
             self.feed(event)
+        for action in postponed:
+            self.run(action)
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Do what a thread of the process does next: never if it is dead, and later if it is stopped."""
+        if self.alive and self._held_back is not None:
+            self._postponed.append(action)
+        elif self.alive:
+            action()
 
     def has_left(self) -> None:
         """The member has left: a closing process ends, another one goes on polling."""
@@ -238,7 +257,9 @@ class Process:
 
     def _send(self, order: Order) -> None:
         address, world = self.member.coordinator, self.world
-        if address is None:
+        if isinstance(order, ReadNotes | WriteNote):
+            self._exchange_note(order)
+        elif address is None:
             world.after(0.0, lambda: self.feed(failure_of(order, "the coordinator is not known")))
         elif isinstance(order, DescribeGroup) and not world.may_describe:
             world.after(0.0, lambda: self.feed(failure_of(order, "not authorised")))
@@ -255,8 +276,6 @@ class Process:
         looks = not order.is_consumer_group and (order.refuse_conversion or (is_join and beat.instance_id is not None))
 
         def write() -> None:
-            if not self.alive:
-                return
             try:
                 turn.write()
             except WithdrawnError as error:
@@ -267,9 +286,27 @@ class Process:
             self.membership.ask(node_id, order, protocol)
 
         def begin() -> None:
-            world.after(2 * world.faults.latency_s if looks else 0.0, write)
+            world.after(2 * world.faults.latency_s if looks else 0.0, lambda: self.run(write))
 
         turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=beat.is_leave)
+
+    def _exchange_note(self, order: ReadNotes | WriteNote) -> None:
+        """Send a request to the coordinator of the helper group."""
+        world = self.world
+
+        def found() -> None:
+            is_behind = world.random.random() < world.faults.metadata_behind
+            self._notes_node = world.helper.former_node if is_behind else world.helper.node_id
+            send()
+
+        def send() -> None:
+            assert self._notes_node is not None
+            self.notes.ask(self._notes_node, order, self.member.protocol)
+
+        if self._notes_node is None:
+            world.after(2 * world.faults.latency_s, lambda: self.run(found))
+        else:
+            send()
 
     def _over(self, order: Order) -> None:
         """A request has its answer, or gets none."""
@@ -278,18 +315,25 @@ class Process:
 
     def _hear(self, event: Event) -> None:
         """An answer arrives, or none in time."""
+        if isinstance(event, NotesNotRead | NoteNotWritten):
+            self._notes_node = None
         if isinstance(event, StartOffsetsFetched) and not all(map(self.world.exists, event.offsets)):
             # ListOffsets of a deleted topic.
             self.feed(StartOffsetsFailed(attempt=event.attempt, error=broker_error(3), retriable=True))
         else:
             self.feed(event)
 
-    def cut_off(self, *, is_cut: bool) -> None:
-        """Let nothing pass to the coordinator or from it any more, or let it pass again."""
+    def cut_off(self, *, is_cut: bool, with_helper: bool = True) -> None:
+        """Let nothing pass to the coordinator or from it any more, or let it pass again.
+
+        `with_helper`: also to the coordinator of the helper group, which may be another broker.
+        """
         self.membership.is_cut = self.requests.is_cut = is_cut
+        self.notes.is_cut = is_cut and with_helper
 
     def break_connections(self, reason: str) -> None:
-        """Break both connections."""
+        """Break all connections."""
+        self.notes.break_off(reason)
         for connection in (self.membership, self.requests):
             if not connection.break_off(reason) and connection is self.membership and self.alive:
                 self.feed(CoordinatorLost(reason=reason))

@@ -23,6 +23,10 @@ class Profile:
     is_static: bool = False
     #: Whether members claim their instance ids from a pool.
     is_pooled: bool = False
+    #: Whether members hand their instance ids over, and what may happen to them meanwhile. Some runs have a pool, with
+    #: as many ids as there are processes at first.
+    hands_over: bool = False
+    fates: tuple[str, ...] = ()
     inbox_delay_s: float = 0.0
     #: The options of its processors, of which each run draws one of each; without them records are polled.
     processing: Processing | None = None
@@ -30,9 +34,8 @@ class Profile:
     @property
     def is_clean(self) -> bool:
         """Whether every handover is in good order, so that no record may be handed out twice."""
-        return not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic"} and (
-            self.faults == Faults(latency_s=self.faults.latency_s)
-        )
+        is_orderly = not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic", "surge"}
+        return is_orderly and not self.fates and self.faults == Faults(latency_s=self.faults.latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ _CLASSIC = ClassicRules(initial_rebalance_delay_s=0.2, sees_returning_subscripti
 _REVOCATIONS = {"scale": 4}
 #: How an ownership ends without on_revoke, or late.
 _ENDS = {"crash": 3, "stop polling": 1, "pause between polls": 2, "remove": 1, "move coordinator": 1}
+#: What happens to a process before, during or after a hand-over.
+_FATES = ("kill", "stop", "cut off", "break connection", "close", "move coordinator", "slow callback", "raise")
 _TAKEOVERS = {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2}
 
 PROFILES: Mapping[str, Profile] = {
@@ -91,6 +96,16 @@ PROFILES: Mapping[str, Profile] = {
             acts=_MOVES | {"crash": 3, "bounce": 4, "stop polling": 2, "remove": 1},
             is_static=True,
             is_pooled=True,
+        ),
+        Profile(name="hand-over, no faults", acts={"surge": 1}, is_static=True, hands_over=True),
+        Profile(
+            name="hand-over",
+            faults=_LOSSY,
+            acts=_MOVES | {"surge": 12, "crash": 1},
+            is_static=True,
+            hands_over=True,
+            fates=_FATES,
+            inbox_delay_s=0.02,
         ),
         Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
         Profile(

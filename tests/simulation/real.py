@@ -401,7 +401,15 @@ def _described(group: Message) -> Described | Refused:
         return Refused(group.error_code, group.error_message or "")
     holders = {
         one.instance_id: Holder(
-            member_id=one.member_id, member_epoch=one.member_epoch, client_id=one.client_id, host=one.client_host
+            member_id=one.member_id,
+            member_epoch=one.member_epoch,
+            client_id=one.client_id,
+            host=one.client_host,
+            partitions=frozenset(
+                TopicPartition(topic.topic_name, n)
+                for topic in one.assignment.topic_partitions
+                for n in topic.partitions
+            ),
         )
         for one in group.members
         if one.instance_id is not None

@@ -32,6 +32,12 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.RepeatsBare, "lossy network", "."),
     (broken.TakesBack, "takeovers", "takes over from"),
     (broken.TakesOverAgainAndAgain, "takeovers", "again and again"),
+    (broken.AnnouncesItselfTooEarly, "hand-over, no faults", "before on_warm has returned"),
+    (broken.RevokesBeforeTheCommitIsOver, "hand-over, no faults", "before the commit was over|twice"),
+    (broken.AsksEachHolder, "hand-over", "for one id in one join|later"),
+    (broken.AsksForItsIdBack, "hand-over", "although it was in the group before|subscribed .* later"),
+    (broken.ServesAbsentSuccessors, "hand-over", "once more"),
+    (broken.TakesTheReleasedIdBack, "hand-over", "back before its successor came"),
 )
 
 

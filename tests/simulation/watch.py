@@ -253,7 +253,7 @@ class Watch:
     def _changed(self, process: Watched, effect: StateChanged) -> None:
         name = process.name
         check(effect.old is not _S.FATAL, f"{name} does not stay FATAL: {effect.new}, {effect.reason}")
-        if effect.new in _ENDS_MEMBERSHIP:
+        if effect.new in _ENDS_MEMBERSHIP or (effect.old, effect.new) == (_S.UNSUBSCRIBING, _S.JOINING):
             self.is_out = False
         if effect.new in _ENDS_MEMBERSHIP or effect.new is _S.UNSUBSCRIBING:
             self.owed_commit, self.step = None, None

@@ -26,7 +26,14 @@ from consumer_membership.membership.classic.exchanges import (
     SyncAnswered,
     SyncRejected,
 )
-from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted, SendHeartbeat
+from consumer_membership.membership.effects import (
+    CommitOffsets,
+    DescribeGroup,
+    FetchCommitted,
+    ReadNotes,
+    SendHeartbeat,
+    WriteNote,
+)
 from consumer_membership.membership.events import (
     CommitAnswered,
     CommitFailed,
@@ -36,9 +43,14 @@ from consumer_membership.membership.events import (
     HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
+    NoteNotWritten,
+    NotesNotRead,
+    NotesRead,
+    NoteWritten,
     StartOffsetsFailed,
     StartOffsetsFetched,
 )
+from consumer_membership.translation.hand_over_notes import note_text, parse_note
 from consumer_membership.translation.verdicts import (
     FetchVerdict,
     broker_error,
@@ -48,7 +60,7 @@ from consumer_membership.translation.verdicts import (
     fetch_verdict,
     heartbeat_verdict,
 )
-from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol
+from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol, OffsetAndMetadata
 from consumer_membership.wire.versions import Api
 from tests.simulation.exchanges import (
     PROTOCOL_TYPE,
@@ -84,6 +96,8 @@ Order: TypeAlias = (
     | SendClassicLeave
     | CommitOffsets
     | FetchCommitted
+    | ReadNotes
+    | WriteNote
 )
 Event: TypeAlias = (
     ClassicEvent
@@ -95,10 +109,14 @@ Event: TypeAlias = (
     | GroupDescribeFailed
     | StartOffsetsFetched
     | StartOffsetsFailed
+    | NotesRead
+    | NotesNotRead
+    | NoteWritten
+    | NoteNotWritten
 )
 ORDERS = (
     *(SendHeartbeat, DescribeGroup, SendJoin, SendSync, SendClassicHeartbeat, SendClassicLeave),
-    *(CommitOffsets, FetchCommitted),
+    *(CommitOffsets, FetchCommitted, ReadNotes, WriteNote),
 )
 _HOLDER = re.compile(r"is owned by (\S+) member")
 _CLASSIC = GroupProtocol.CLASSIC
@@ -110,7 +128,7 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR09
         case SendHeartbeat():
             return order.heartbeat
         case DescribeGroup():
-            return Describe()
+            return Describe(with_partitions=order.with_partitions)
         case SendJoin():
             return Join(
                 member_id=order.member_id,
@@ -143,11 +161,15 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR09
             return Fetch(partitions=order.partitions)
         case FetchCommitted():
             return Fetch(partitions=order.partitions, member_id=order.member_id, member_epoch=order.member_epoch)
+        case ReadNotes():
+            return Fetch(partitions=order.partitions)
+        case WriteNote():
+            return Commit(offsets={order.partition: OffsetAndMetadata(offset=0, metadata=note_text(order.note))})
         case _:
             assert_never(order)
 
 
-def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: PLR0911 - one for each pair
+def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: PLR0911, PLR0912 - one for each pair
     """What the member learns by the answer to its order; where nothing is committed a partition starts at 0."""
     match order, answer:
         case SendHeartbeat(), Granted():
@@ -186,6 +208,12 @@ def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  #
         case FetchCommitted(), Fetched():
             offsets = {partition: at.offset if at is not None else 0 for partition, at in answer.offsets.items()}
             return StartOffsetsFetched(attempt=order.attempt, offsets=offsets)
+        case ReadNotes(), Fetched():
+            texts = {partition: at.metadata for partition, at in answer.offsets.items() if at is not None}
+            notes = {partition: note for partition, text in texts.items() if (note := parse_note(text)) is not None}
+            return NotesRead(request_id=order.request_id, notes=notes)
+        case WriteNote(), CommitResults():
+            return _note_written(order, answer.codes[order.partition])
         case SendJoin(), MemberIdRequired():
             return _rejected(order, Refused(MEMBER_ID_REQUIRED), protocol, answer.member_id)
         case _, Refused():
@@ -208,6 +236,10 @@ def failure_of(order: Order, reason: str) -> Event | CommitFailed:
             return CommitFailed(commit_id=order.commit_id, reason=reason)
         case FetchCommitted():
             return StartOffsetsFailed(attempt=order.attempt, error=error, retriable=True, rediscover=True)
+        case ReadNotes():
+            return NotesNotRead(request_id=order.request_id, error=error)
+        case WriteNote():
+            return NoteNotWritten(request_id=order.request_id, error=error)
         case _:
             assert_never(order)
 
@@ -245,6 +277,11 @@ def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id:
                 retriable=meaning is not FetchVerdict.FINAL,
                 rediscover=meaning is FetchVerdict.REDISCOVER,
             )
+        case ReadNotes():
+            is_refused = fetch_verdict(code) is FetchVerdict.FINAL
+            return NotesNotRead(request_id=order.request_id, error=error, is_refused=is_refused)
+        case WriteNote():
+            return _note_written(order, code)
         case _:
             assert_never(order)
 
@@ -256,6 +293,13 @@ def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProto
     errors = {partition: broker_error(error) if error else None for partition, error in answer.codes.items()}
     answered = CommitAnswered(commit_id=order.commit_id, verdict=verdict, errors=errors)
     return ClassicCommitAnswered(answer=answered, membership=membership) if protocol is _CLASSIC else answered
+
+
+def _note_written(order: WriteNote, code: int) -> NoteWritten | NoteNotWritten:
+    if not code:
+        return NoteWritten(request_id=order.request_id)
+    is_refused = commit_verdict(frozenset({code})) is CommitVerdict.FINAL
+    return NoteNotWritten(request_id=order.request_id, error=broker_error(code), is_refused=is_refused)
 
 
 def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from consumer_membership.assignors import BUILT_IN
 from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.effects import ReadNotes, WriteNote
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -32,6 +33,7 @@ from tests.simulation.coordinator import Coordinator
 from tests.simulation.either import EitherCoordinator
 from tests.simulation.exchanges import Answer, Released
 from tests.simulation.handling import Handling
+from tests.simulation.helper_group import HelperGroup
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
@@ -83,6 +85,7 @@ class World:
         self.now: Instant = 0.0
         self.faults = faults or Faults()
         self.coordinator, self.protocols = coordinator_of(rules or Rules())
+        self.helper = HelperGroup(GROUP, self.coordinator.topics)
         self.former_node = self.coordinator.node_id
         self.nodes_down: set[int] = set()
         self.inbox_delay_s = 0.0
@@ -158,6 +161,8 @@ class World:
 
     def ask(self, exchange: Exchange, node_id: int) -> Answer | None:
         """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
+        if isinstance(exchange.order, ReadNotes | WriteNote):
+            return self.helper.ask(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
         self.invariants.arrived(exchange)
         request = request_of(exchange.order, exchange.protocol)
         released = self.coordinator.ask(exchange, GROUP, request, self.now, node_id=node_id)
@@ -266,6 +271,11 @@ class World:
             if topic.name in names or any(re.fullmatch(pattern, topic.name) for pattern in patterns)
             for number in range(topic.partitions)
         }
+
+    @property
+    def group_epoch(self) -> int:
+        """The group's epoch: each change that another member may notice raises it."""
+        return int(self.coordinator.groups[GROUP].epoch)
 
     def has_proof_of_death(self, member_id: str) -> bool:
         """Whether the process that had this member was killed: all processes are on one machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import assert_never
 
 from consumer_membership.membership.effects import Heartbeat
@@ -60,7 +60,7 @@ class ConsumerCoordinator(Coordinator):
             case Fetch():
                 return self._fetch(group_id, request)
             case Describe():
-                return self._describe(group_id)
+                return self._describe(group_id, request)
             case Leave():
                 return self._leave(group_id, request)
             case Join() | Sync() | Beat():
@@ -84,18 +84,26 @@ class ConsumerCoordinator(Coordinator):
     def _note_removed(self, member_id: str, reason: str) -> None:
         self.journal.append(Removed(member_id=member_id, reason=reason))
 
-    def _describe(self, group_id: str) -> Described:
-        """Who holds which instance id."""
+    def _describe(self, group_id: str, request: Describe) -> Described:
+        """Return the holder of each instance id; one that left for a while keeps its assignment."""
         group = self.groups.get(group_id)
         if group is None:
             raise Refusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         holders = {
             instance_id: Holder(
-                member_id=member_id, member_epoch=group.members[member_id].epoch, client_id="client", host="host"
+                member_id=member_id,
+                member_epoch=group.members[member_id].epoch,
+                client_id="client",
+                host="host",
+                partitions=self._named(group.members[member_id].assigned) if request.with_partitions else frozenset(),
             )
             for instance_id, member_id in group.instances.items()
         }
         return Described(holders=holders)
+
+    def _named(self, assigned: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
+        names = {topic.topic_id: topic.name for topic in self.topics.values()}
+        return frozenset(TopicPartition(names[p.topic_id], p.partition) for p in assigned if p.topic_id in names)
 
     # ---- offsets ----
 

@@ -376,6 +376,17 @@ def test_describe_returns_the_holder_of_an_instance_id(consumer: Sut) -> None:
     assert before is not None
 
 
+def test_describe_returns_the_partitions_of_a_holder_that_left_temporarily(consumer: Sut) -> None:
+    """Rules 3.3: The assignment stays with a released instance id, and its next holder can prepare for it."""
+    holder = Member(consumer, "m1", "i")
+    holder.has_all()
+    for _ in range(2):
+        described = consumer.ask(Describe(with_partitions=True))
+        assert isinstance(described, Described)
+        assert described.holders["i"].partitions == {TopicPartition(TOPIC, number) for number in range(PARTITIONS)}
+        holder.ask(-2)
+
+
 def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
     """A new member gets GROUP_MAX_SIZE_REACHED. KAFKA-20601: a returning instance id is admitted from 4.4 on."""
     static, other = Member(small_consumer, "m1", "i"), Member(small_consumer, "m2")

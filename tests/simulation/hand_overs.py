@@ -1,0 +1,122 @@
+"""What must hold of hand-overs of instance ids, in every run (`membership.consumer.hand_over`).
+
+A newcomer prepares, leaves its note, and joins when the id is free; a holder releases its place for each newcomer once,
+and takes a fixed id again only after the newcomer had the time to come. So two processes never take an id from each
+other in turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
+from consumer_membership.membership.consumer.hand_over import SUCCESSOR_S, PredecessorState
+from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteNote
+from consumer_membership.membership.events import LeaveRequested
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.types import JOIN_EPOCH, HandOverNote, Instant
+from tests.simulation import inside
+from tests.simulation.watch import check
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+_P = PredecessorState
+#: Sums of moments are not exact.
+_ROUNDING_S = 1e-9
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of one process."""
+
+    #: The number of the latest order to prepare for partitions.
+    ordered: int = 0
+    #: The holders that it has asked since its application subscribed.
+    asked: set[str] = field(default_factory=set)
+    asked_at: Instant = 0.0
+    #: The successors for which it has released its place.
+    served: set[str] = field(default_factory=set)
+    state: PredecessorState = _P.HOLDING
+    instance_id: str | None = None
+    #: Until when its released id is left to its successor.
+    reserved_until: Instant = 0.0
+
+
+class HandOvers:
+    """Looks at every hand-over of a world, and raises Violation."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[Process, _Seen] = {}
+        #: The released ids and when, until a member has them.
+        self._released: dict[str, tuple[Process, Instant]] = {}
+        #: How many holders released their place for a successor, and how many ids another process had in time.
+        self.requested = 0
+        self.completed = 0
+
+    def about_to_handle(self, process: Process, event: GroupEvent) -> None:
+        """A member is about to handle an event."""
+        seen = self._seen.setdefault(process, _Seen())
+        if isinstance(event, LeaveRequested):
+            # Its application decides from now on.
+            seen.reserved_until = 0.0
+
+    def handled(self, process: Process, effects: tuple[GroupEffect, ...], *, is_newest: bool) -> None:
+        """A member handled an event; `is_newest`: it was not admitted since its application subscribed."""
+        if not inside.speaks_consumer(process.member):
+            return
+        seen = self._seen[process]
+        self._look_at_predecessor(process, seen)
+        for effect in effects:
+            match effect:
+                case WarmPartitions():
+                    check(is_newest, f"{process.name} prepares for a hand-over although it was in the group before")
+                    seen.ordered = effect.attempt
+                case WriteNote(note=HandOverNote() as note):
+                    check(is_newest, f"{process.name} asks for a hand-over although it was in the group before")
+                    self._note_ordered(process, seen, note)
+                case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
+                    is_reserved = beat.instance_id == seen.instance_id and self._world.now < seen.reserved_until
+                    check(not is_reserved, f"{process.name} takes '{beat.instance_id}' back before its successor came")
+                case _:
+                    pass
+
+    def _note_ordered(self, process: Process, seen: _Seen, note: HandOverNote) -> None:
+        """The application is ready; with a fixed id the request goes to one holder, which is the older process."""
+        name, asked = process.name, note.predecessor
+        is_ready = process.application.warmed == seen.ordered
+        check(is_ready, f"{name} announces itself to {asked} before on_warm has returned")
+        if seen.asked_at != process.asked_at:
+            seen.asked_at, seen.asked = process.asked_at, set()
+        seen.asked.add(asked)
+        if process.settings.instance_pool:
+            return
+        check(len(seen.asked) == 1, f"{name} asks {sorted(seen.asked)} for one id in one join")
+        holder = next(one for one in self._world.processes if asked in one.member_ids)
+        later_s = holder.asked_at - process.asked_at
+        check(later_s <= NEWEST_FOR_S, f"{name} asks {asked}, which subscribed {later_s:.1f} s later")
+
+    def _look_at_predecessor(self, process: Process, seen: _Seen) -> None:
+        """A holder releases its place for a successor once, and its id is reserved then."""
+        predecessor = inside.predecessor(process.member)
+        if predecessor.state is _P.RELEASING and seen.state is _P.HOLDING:
+            successor = predecessor.successor or ""
+            check(successor not in seen.served, f"{process.name} releases its place for {successor} once more")
+            seen.served.add(successor)
+            seen.instance_id = inside.instance_id(process.member)
+            self.requested += 1
+        if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
+            # With a pool the id is only reserved while the note shows that its successor is out of the group.
+            reserved_s = 0.0 if process.settings.instance_pool else SUCCESSOR_S - _ROUNDING_S
+            seen.reserved_until = self._world.now + reserved_s
+            self._released[seen.instance_id] = (process, self._world.now)
+        seen.state = predecessor.state
+
+    def joined(self, instance_id: str, member_id: str) -> None:
+        """The coordinator let this member in with this id."""
+        former, released_at = self._released.pop(instance_id, (None, 0.0))
+        is_in_time = self._world.now <= released_at + SUCCESSOR_S
+        self.completed += former is not None and member_id not in former.member_ids and is_in_time

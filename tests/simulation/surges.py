@@ -1,0 +1,177 @@
+"""Deployments that start each new process before they end an old one, so that instance ids are handed over.
+
+With fixed ids the new process gets the seat, and the id, of an old one, which ends when the id is handed over. With a
+pool it has a seat of its own; when it is ready, the oldest process is closed, as by a Deployment with maxSurge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import LeaveOption, TopicPartition
+from tests.simulation import inside
+from tests.simulation.watch import check
+
+if TYPE_CHECKING:
+    from tests.simulation.chaos import Run
+    from tests.simulation.process import Process
+
+#: How long after the start of a new process something happens to it, or to the old one.
+FATE_WITHIN_S = 4.0
+#: How long a deployment waits for a process that does not become ready.
+READY_WITHIN_S = 6.0
+#: How long a hand-over takes at most without faults: the session in which a holder that was replaced may seem alive is
+#: added to that.
+HAND_OVER_S = 10.0
+_POLL_S = 0.2
+
+
+class Surges:
+    """The deployments of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._world = run.world
+        self._random = run.random
+        self._fates: dict[str, Callable[[Process], None]] = {
+            "kill": lambda process: process.kill(),
+            "stop": self._stop,
+            "cut off": self._cut_off,
+            "break connection": lambda process: process.break_connections("connection reset"),
+            "close": lambda process: process.application.leave(LeaveOption.DEFAULT, closes=True),
+            "move coordinator": self._move,
+            "slow callback": self._slow,
+            "raise": self._raise,
+        }
+        #: The stopped processes.
+        self._stopped: set[Process] = set()
+        self._shares: dict[str | None, frozenset[TopicPartition]] = {}
+        self._epoch = 0
+
+    # ---- trouble ----
+
+    def begin(self, old: Process) -> None:
+        """Start a new process, or two, for this one; something may happen to both."""
+        run, profile = self._run, self._run.profile
+        living = self._world.living
+        if not profile.fates and len(living) > (run.pool_size if run.is_pooled else len({one.seat for one in living})):
+            return
+        count = self._random.choice((1, 1, 2)) if profile.fates else 1
+        for _ in range(count):
+            seat = max(run.seats) + 1 if run.is_pooled else old.seat
+            run.start(seat, self._random.random() * 0.1, is_twin=True)
+            if run.is_pooled:
+                self._world.after(_POLL_S, partial(self._end_oldest, seat, self._world.now + READY_WITHIN_S))
+        for _ in range(self._random.choice((0, 1, 1, 2)) if profile.fates else 0):
+            fate = self._fates[self._random.choice(profile.fates)]
+            self._world.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.seat))
+
+    def _end_oldest(self, seat: int, until: float) -> None:
+        """The new process of this seat is ready, or late: close the oldest one."""
+        run, world = self._run, self._world
+        new = run.seats[seat]
+        if world.is_quiet:
+            return
+        is_ready = new is not None and new.alive and (new.view.is_warm or new.state is MemberState.STABLE)
+        if not is_ready and world.now < until:
+            world.after(_POLL_S, lambda: self._end_oldest(seat, until))
+            return
+        oldest = next((one for one in world.living if not one.application.is_leaving and one is not new), None)
+        if oldest is not None:
+            run.seats[oldest.seat] = None
+            oldest.application.leave(LeaveOption.DEFAULT, closes=True)
+
+    def _strike(self, fate: Callable[[Process], None], seat: int) -> None:
+        living = [one for one in self._world.living if self._run.is_pooled or one.seat == seat]
+        if living and not self._world.is_quiet:
+            victim = self._random.choice(living)
+            self._world.say(f"fate of {victim.name}")
+            fate(victim)
+
+    def _stop(self, process: Process) -> None:
+        if process in self._stopped:
+            return
+        self._stopped.add(process)
+        process.stop()
+        length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
+        self._world.after(length_s, lambda: self._resume(process))
+
+    def _resume(self, process: Process) -> None:
+        if process in self._stopped:
+            self._stopped.discard(process)
+            process.go_on()
+
+    def _cut_off(self, process: Process) -> None:
+        process.cut_off(is_cut=True, with_helper=self._random.random() < 0.5)
+        length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
+        self._world.after(length_s, lambda: process.cut_off(is_cut=False))
+
+    def _move(self, _: Process) -> None:
+        """Another node becomes the coordinator of the group, or of the helper group."""
+        world = self._world
+        node, loading_s = self._random.choice((1, 2, 3)), self._random.random()
+        if self._random.random() < 0.5:
+            world.helper.move(node, world.now, loading_s)
+        else:
+            world.move_coordinator(node, loading_s)
+
+    def _slow(self, process: Process) -> None:
+        habits = process.application.habits
+        habits.callback_s = habits.warm_s = 2.0 * self._random.random()
+
+    def _raise(self, process: Process) -> None:
+        process.application.habits.raises = self._random.randint(1, 3)
+
+    # ---- quiet ----
+
+    def end(self) -> None:
+        """The trouble is over: hand-overs that have begun come to their end; then surplus processes are closed."""
+        for process in list(self._stopped):
+            self._resume(process)
+        self._keep_the_living()
+        delay_s = self._random.choice((0.0, HAND_OVER_S + self._run.pace.session_s))
+        self._world.after(delay_s if self._run.profile.fates else HAND_OVER_S, self._end_surplus)
+
+    def _keep_the_living(self) -> None:
+        """A process that lives needs no replacement."""
+        seats = self._run.seats
+        for process in self._world.living:
+            if not process.application.is_leaving:
+                seats[process.seat] = process
+        if self._run.is_pooled:
+            living = {one.seat for one in self._world.living}
+            empty = [seat for seat in seats if seat not in living]
+            for seat in empty[max(0, self._run.pool_size - len(living)) :]:
+                seats[seat] = None
+
+    def _end_surplus(self) -> None:
+        """Close the older ones of more processes than there are ids."""
+        run, profile = self._run, self._run.profile
+        living = [one for one in self._world.living if not one.application.is_leaving]
+        newest = {one.seat: one for one in living}
+        kept = set(living[-run.pool_size :] if run.is_pooled else newest.values())
+        surplus = [one for one in living if one not in kept]
+        if not profile.fates and not run.is_pooled:
+            check(not surplus, f"hand-overs did not end: {[one.name for one in surplus]} and their successors live")
+        for process in surplus:
+            process.application.leave(LeaveOption.DEFAULT, closes=True)
+        run.seats.update({one.seat: None for one in surplus if run.seats[one.seat] is one})
+        # A process that ended is started again.
+        self._world.after(1.0, self._end_surplus)
+
+    # ---- a clean run ----
+
+    def settled(self) -> None:
+        """Remember who has what, before the first deployment of a clean run."""
+        self._shares, self._epoch = self._now()
+
+    def check_end(self) -> None:
+        """After clean hand-overs each id has its former partitions, and the group has seen no change."""
+        check(self._now() == (self._shares, self._epoch), f"{self._now()} is not {(self._shares, self._epoch)}")
+
+    def _now(self) -> tuple[dict[str | None, frozenset[TopicPartition]], int]:
+        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._world.living}
+        return shares, self._world.group_epoch
