@@ -444,6 +444,8 @@ class InstanceClaim:
     def _wait(self, error: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt, now = self._attempt, self._event.now
         attempt.waits_for = holder or attempt.waits_for
+        if holder is not None:
+            self.successor.meet(holder)
         called = _called(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now

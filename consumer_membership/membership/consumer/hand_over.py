@@ -261,10 +261,14 @@ class Successor:
             self._announced_at = 0.0
         self._choose(holders if is_pool else self._first_of(holders))
 
+    def meet(self, holder: Holder) -> None:
+        """Note that this member holds the fixed id; the first one of a join may receive a request."""
+        self._first = self._first or holder.member_id
+
     def _first_of(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
-        """Return the holder of the fixed id if it is the first one of this join; another one receives no request."""
+        """Return the holder of the fixed id if it is the first one of this join."""
         for holder in holders.values():
-            self._first = self._first or holder.member_id
+            self.meet(holder)
         return {i: one for i, one in holders.items() if one.member_id == self._first}
 
     def _choose(self, holders: Mapping[str, Holder]) -> None:

@@ -269,6 +269,11 @@ def test_successor_of_a_holder_without_partitions_makes_no_request_to_a_newer_on
     assert describe(scene, i=holder("newer")).all(WarmPartitions) == []
 
 
+def test_successor_makes_no_request_to_a_holder_that_the_refusal_did_not_name() -> None:
+    """The description came late, and shows a member that has taken the place since: it may be newer."""
+    assert describe(waiting(), i=holder("newer")).all(WarmPartitions) == []
+
+
 def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
     """The holder may be the newer one: this process may have been stopped, and replaced."""
     scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER).in_touch()
