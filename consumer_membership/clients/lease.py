@@ -34,22 +34,21 @@ GuardedR = TypeVar("GuardedR")
 class Lease:
     """The right of this consumer to work on one partition until a moment that heartbeat responses move on.
 
-    `Consumer.lease` returns it. It may be used in any thread, and never blocks. It ends with the assignment: if the
-    partition is assigned again later, request another one.
+    `Consumer.lease` and the context of a handler return it. It may be used in any thread, and never blocks. It ends
+    with the assignment: if the partition is assigned again later, request another one.
 
     Attributes:
         topic: The partition's topic.
         partition: The partition's number.
     """
 
-    def __init__(self, session: Session, partition: TopicPartition, epoch: int) -> None:
-        self._line = session.line
-        self._epochs = session.steps.epochs
-        self._place = partition
+    def __init__(
+        self, partition: TopicPartition, epoch: int, remaining: Callable[[], float], why_no_token: str = ""
+    ) -> None:
         self.topic, self.partition = partition
         self._epoch = epoch
-        view = session.line.snapshot.view
-        self._why_no_token = "" if view.has_tokens else _NO_TOKEN[view.protocol]
+        self._remaining = remaining
+        self._why_no_token = why_no_token
 
     @property
     @raises_as_confluent
@@ -76,10 +75,7 @@ class Lease:
     @property
     def remaining(self) -> float:
         """How long the lease still lasts, in seconds, if no further heartbeat is answered; 0.0: it is over."""
-        ends_at = self._line.snapshot.lease_ends_at
-        if ends_at == inf or self._epochs.get(self._place) != self._epoch:
-            return 0.0
-        return max(0.0, ends_at - self._line.clock())
+        return max(0.0, self._remaining())
 
     @property
     def until(self) -> float:
@@ -172,11 +168,28 @@ def lease_of(session: Session, partition: TopicPartition, epoch: int | None = No
         LeaseOverError: the partition is not owned.
     """
     if not session.has_leases:
-        raise StateError("Local: Erroneous state: leases are off; set ownership.lease.enable=true", STATE_CODE)
-    present = session.steps.epochs.get(partition) if epoch is None else epoch
+        raise leases_are_off()
+    line, epochs = session.line, session.steps.epochs
+    present = epochs.get(partition) if epoch is None else epoch
     if present is None:
         raise LeaseOverError(f"{partition.topic}-{partition.partition} is not owned by this consumer")
-    return Lease(session, partition, present)
+
+    def remaining() -> float:
+        ends_at = line.snapshot.lease_ends_at
+        return 0.0 if ends_at == inf or epochs.get(partition) != present else ends_at - line.clock()
+
+    return Lease(partition, present, remaining, why_no_token(session))
+
+
+def why_no_token(session: Session) -> str:
+    """Return why the leases of this consumer have no token now; empty: they have one."""
+    view = session.line.snapshot.view
+    return "" if view.has_tokens else _NO_TOKEN[view.protocol]
+
+
+def leases_are_off() -> StateError:
+    """Create the error of a consumer without leases."""
+    return StateError("Local: Erroneous state: leases are off; set ownership.lease.enable=true", STATE_CODE)
 
 
 def _over(lease: Lease, outcome: str) -> LeaseOverError:

@@ -14,6 +14,7 @@ from consumer_membership.processing.outputs import DEFAULT_MAX_BYTES, OutputReco
 from consumer_membership.processing.processes import WorkerProcess
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Task
+from consumer_membership.processing.shared_lease import SharedLease
 from consumer_membership.processing.stacks import stack_of_thread
 from consumer_membership.processing.work import ResultRejectedError
 from consumer_membership.types import Instant
@@ -23,7 +24,7 @@ class HandlerCalls:
     """Calls one handler.
 
     `prepare` is applied to each record before each attempt (deserializers). Outputs with more than `max_output_bytes`
-    fail the attempt. `make_context` returns the second argument of the handler.
+    fail the attempt. `make_context` returns the second argument of the handler. Worker processes read `lease`.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class HandlerCalls:
         prepare: Callable[[Message], Message] | None,
         max_output_bytes: int = DEFAULT_MAX_BYTES,
         make_context: Callable[[Task, Instant | None], HandlerContext] = HandlerContext,
+        lease: SharedLease | None = None,
     ) -> None:
         self._handler = handler
         self._call = handler.call
@@ -47,6 +49,7 @@ class HandlerCalls:
         self._max_output_bytes = max_output_bytes
         self._takes_context = handler.takes_context
         self._make_context = make_context
+        self._lease = lease
 
     def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
@@ -64,7 +67,7 @@ class HandlerCalls:
 
     def process(self) -> WorkerProcess:
         """Return a worker process for the handler, which has started."""
-        process = WorkerProcess(self._handler)
+        process = WorkerProcess(self._handler, self._lease)
         process.start()
         return process
 

@@ -44,10 +44,10 @@ class HandlerContext:
 
         Raises:
             KafkaException: leases are not enabled; set `ownership.lease.enable`.
-            UseError: this handler does not run in a processor's own process.
+            UseError: this context is not that of a processor.
         """
         if self._lease_of is None:
-            raise UseError("a lease exists only in the process of the processor, whose consumer follows it")
+            raise UseError("a lease exists only for calls of a processor, whose consumer follows it")
         return self._lease_of(self.partition, self.epoch)
 
     @property

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.clients.consumer import Consumer, observer_of, session_of
-from consumer_membership.clients.lease import lease_of
+from consumer_membership.clients.lease import lease_of, why_no_token
 from consumer_membership.errors import InternalError, UseError
 from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.metrics.handler_ledger import HandlerGauges, HandlerLedger
@@ -40,10 +40,12 @@ from consumer_membership.processing.poll_loop import HandlerWorkers, LoopSetting
 from consumer_membership.processing.progress import live_line
 from consumer_membership.processing.scheduler import Scheduler, Task
 from consumer_membership.processing.settings import ProcessorSettings
+from consumer_membership.processing.shared_lease import SharedLease
 from consumer_membership.processing.threads import ThreadWorkers, WorkerCall
 from consumer_membership.processing.transactional_commits import TransactionalCommits
 from consumer_membership.processing.transactions import Transactions, default_transactional_id
 from consumer_membership.processing.work import WORK_OF_HANDLER, Work
+from consumer_membership.runtime.application.session import Session
 from consumer_membership.types import Instant
 
 
@@ -88,6 +90,7 @@ class Engine:
             prepare=_deserializer_of(settings),
             max_output_bytes=settings.max_output_bytes,
             make_context=lambda task, deadline: HandlerContext(task, deadline, partial(lease_of, session)),
+            lease=_shared_lease(session) if settings.processes else None,
         )
         self._starting = threading.Lock()
         self._process = os.getpid()
@@ -275,3 +278,12 @@ def _deserializer_of(settings: ProcessorSettings) -> Deserialized | None:
     if settings.key_deserializer is None and settings.value_deserializer is None:
         return None
     return Deserialized(settings.key_deserializer, settings.value_deserializer)
+
+
+def _shared_lease(session: Session) -> SharedLease | None:
+    """Return the memory that follows the consumer's lease; None: leases are not enabled."""
+    if not session.has_leases:
+        return None
+    lease = SharedLease(session.steps.epochs.get, partial(why_no_token, session))
+    session.line.follow_lease(lease.follow)
+    return lease

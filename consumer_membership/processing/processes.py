@@ -16,7 +16,7 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection as connections
@@ -27,9 +27,12 @@ from typing import Protocol
 
 from confluent_kafka import Message
 
+from consumer_membership.clients.exceptions import raises_as_confluent
+from consumer_membership.clients.lease import Lease, leases_are_off
 from consumer_membership.errors import ConfigurationError, MembershipError, RemoteHandlerError, WorkerDiedError
 from consumer_membership.processing.handlers import RecordHandler, checked_handler
 from consumer_membership.processing.records import portable
+from consumer_membership.processing.shared_lease import LeaseGrant, SharedLease, lease_in
 from consumer_membership.processing.stacks import traceback_of_handler
 from consumer_membership.types import Instant, TopicPartition
 
@@ -44,6 +47,10 @@ _NAME = "consumer-membership-worker"
 _HAS_GROUPS = hasattr(os, "setpgid")
 #: What a service manager or a terminal may send to all processes of a service.
 _IGNORED = (signal.SIGINT, signal.SIGTERM)
+
+
+#: In a worker process: the shared memory with the lease, if there is one.
+_SHARED: list[MutableSequence[float]] = []
 
 
 class CallContext(Protocol):
@@ -73,6 +80,20 @@ class ProcessContext:
     attempt: int
     deadline: Instant | None
     last_error: BaseException | None
+    grant: LeaseGrant | None = None
+
+    @property
+    @raises_as_confluent
+    def lease(self) -> Lease:
+        """The lease of the partition; a call that is running sees its renewals.
+
+        Raises:
+            KafkaException: leases are not enabled; set `ownership.lease.enable`.
+        """
+        memory = _SHARED[0] if _SHARED else None
+        if memory is None or self.grant is None:
+            raise leases_are_off()
+        return lease_in(memory, self.partition, self.grant)
 
     @property
     def is_current(self) -> bool:
@@ -99,8 +120,9 @@ class WorkerProcess:
     `cancel` may be called from any thread, all other methods only from the thread that calls.
     """
 
-    def __init__(self, handler: RecordHandler) -> None:
+    def __init__(self, handler: RecordHandler, lease: SharedLease | None = None) -> None:
         self._handler = handler
+        self._lease = lease
         self._pickled = pickle.dumps(handler.given)
         self._child: _Child | None = None
         #: A cancellation waits for a process that is about to start.
@@ -170,6 +192,7 @@ class WorkerProcess:
             attempt=context.attempt,
             deadline=context.deadline,
             last_error=None if error is None else _portable_error(error),
+            grant=None if self._lease is None else self._lease.grant(context.partition, context.epoch),
         )
 
     def _started(self) -> _Child:
@@ -179,7 +202,7 @@ class WorkerProcess:
         if self._child is not None:
             self._end(self._child)
         with self._lock:
-            child = self._child = _Child(self._pickled)
+            child = self._child = _Child(self._pickled, None if self._lease is None else self._lease.memory)
         try:
             reply = child.receive()
         except (EOFError, OSError):
@@ -221,9 +244,9 @@ class WorkerProcess:
 class _Child:
     """One process, its connection, and a file descriptor that becomes readable when it ends."""
 
-    def __init__(self, handler: bytes) -> None:
+    def __init__(self, handler: bytes, memory: MutableSequence[float] | None) -> None:
         ours, theirs = _SPAWN.Pipe()
-        self._process: SpawnProcess = _SPAWN.Process(target=serve, args=(theirs, handler), name=_NAME)
+        self._process: SpawnProcess = _SPAWN.Process(target=serve, args=(theirs, handler, memory), name=_NAME)
         self._connection: Connection[bytes, bytes] = ours
         self.is_killed = False
         _CHILDREN.start(self)
@@ -396,8 +419,10 @@ def _result_of(reply: object) -> object:
 # ---- the process ----
 
 
-def serve(connection: Connection[bytes, bytes], pickled: bytes) -> None:
+def serve(connection: Connection[bytes, bytes], pickled: bytes, memory: MutableSequence[float] | None) -> None:
     """Run the handler for each request until the connection ends; this is the process."""
+    if memory is not None:
+        _SHARED.append(memory)
     _separate()
     threading.Thread(target=_end_with_parent, name="consumer-membership-parent", daemon=True).start()
     try:

@@ -206,12 +206,17 @@ class Line:
         self._orders: deque[ApplicationEffect] = deque()
         self.wake_up.add_reason(lambda: self.has_orders)
         self._on_order: Callable[[], None] = lambda: None
+        self._on_lease: Callable[[float], None] = lambda _: None
 
     # ---- the application's end ----
 
     def listen(self, on_order: Callable[[], None]) -> None:
         """Call this after each effect, on the membership thread."""
         self._on_order = on_order
+
+    def follow_lease(self, on_lease: Callable[[float], None]) -> None:
+        """Call this with the end of the lease, by the lease's clock, after each view; infinity: there is no lease."""
+        self._on_lease = on_lease
 
     @property
     def view(self) -> MembershipView:
@@ -297,6 +302,7 @@ class Line:
                 self.wake_up.set()
             ends_at = inf if view.lease_until is None else view.lease_until + self._ahead_s
             self.snapshot = Snapshot(next(self._versions), view, ends_at)
+            self._on_lease(ends_at)
         if orders:
             self._on_order()
 

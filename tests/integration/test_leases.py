@@ -89,7 +89,7 @@ def test_token_grows_with_each_process_that_continues_under_one_instance_id(kafk
     keys: dict[str, Any] = {"group_protocol": "consumer", "ownership_lease_enable": True}
     with ExitStack() as workers:
 
-        def start(**given: str) -> Worker:
+        def start(**given: Any) -> Worker:
             return workers.enter_context(Worker(servers, group, [topic], **keys, **given))
 
         def token(worker: Worker) -> int:
@@ -116,8 +116,8 @@ def test_classic_member_with_an_instance_id_has_leases_without_a_token(kafka: Br
     topic, group = create_topic(servers, unique("topic"), 1), unique("group")
     keys: dict[str, object] = {"group.protocol": "classic", "group.instance.id": "i"}
     with member(servers, group, topic, **keys) as old, member(servers, group, topic, **keys) as new:
-        for one in (old, new):
-            poll_until(lambda newest=one: newest.membership().owned, "the partition", one)
+        poll_until(lambda: old.membership().owned, "the partition", old)
+        poll_until(lambda: new.membership().owned, "the partition", new)
         lease = new.lease(Partition(topic, 0))
         assert lease.holds
         with pytest.raises(KafkaException, match=r"has no token: a classic member with a group\.instance\.id"):

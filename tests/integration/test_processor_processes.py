@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import HandlerError, WorkerDiedError
 from tests.integration.processors import Run, committed, running
-from tests.processing.process_handlers import log_call
+from tests.processing.process_handlers import log_call, log_lease
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.waiting import wait_until
 
@@ -53,6 +53,16 @@ def test_records_run_in_worker_processes_in_order_within_each_key(broker: Broker
     assert all(found == sorted(found) and len(found) == 40 for found in values.values())
     assert 1 <= len(processes - {str(os.getpid())}) <= 2
     assert committed(broker.bootstrap_servers, group, topic, 1)[0] == (200, "")
+
+
+def test_worker_processes_find_the_lease_of_their_record(broker: Broker, log: Path) -> None:
+    """The lease holds with the first record, and its token is the epoch."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("t"), 1), unique("g")
+    produce(broker.bootstrap_servers, topic, 5)
+    run = Run(broker.bootstrap_servers, topic, group, log_lease, {"ownership.lease.enable": True}, processes=True)
+    with running(run):
+        wait_until(lambda: len(calls_in(log)) >= 5, "all records", seen=lambda: calls_in(log))
+    assert [words[1:] for words in calls_in(log)] == [["True", "True"]] * 5
 
 
 def test_end_of_a_worker_process_costs_one_attempt_of_its_record(broker: Broker, log: Path) -> None:

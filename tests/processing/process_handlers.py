@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import tenacity
 from confluent_kafka import Message
 
 from consumer_membership.processing.processes import ProcessContext
+from tests.support.waiting import wait_until
 
 
 def place(record: Message) -> tuple[int, str | None, int | None]:
@@ -45,6 +47,41 @@ def offsets(records: list[Message]) -> list[int | None]:
 def context_of(_: Message, context: ProcessContext) -> ProcessContext:
     """Return the context."""
     return context
+
+
+def lease_of_call(_: Message, context: ProcessContext) -> tuple[bool, int]:
+    """Return whether the lease holds, and its token."""
+    return context.lease.holds, context.lease.token
+
+
+def follow_lease(_: Message, context: ProcessContext) -> int:
+    """Work under the guard; wait until the lease is over, then until it holds again, and return the token."""
+    with context.lease.guard():
+        _log("holds")
+        wait_until(lambda: not context.lease.holds, "the end of the lease")
+        _log("over")
+        wait_until(lambda: context.lease.holds, "the renewal")
+    return context.lease.token
+
+
+def holds_twice(_: Message, context: ProcessContext) -> tuple[bool, bool]:
+    """Return whether the lease holds at the start, and after the log was removed."""
+    before = context.lease.holds
+    _log("began")
+    wait_until(lambda: not Path(os.environ["HANDLER_LOG"]).exists(), "the next membership")
+    return before, context.lease.holds
+
+
+def log_lease(record: Message, context: ProcessContext) -> None:
+    """Append the value, and whether the guarded lease held with the epoch as its token."""
+    with context.lease.guard() as guard:
+        is_epoch = context.lease.token == context.epoch
+    _log(f"{record.value()!r} {is_epoch} {guard.held}")
+
+
+def _log(line: str) -> None:
+    with Path(os.environ["HANDLER_LOG"]).open("a") as log:
+        log.write(line + "\n")
 
 
 @tenacity.retry(stop=tenacity.stop_after_attempt(5))

@@ -9,6 +9,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -19,6 +22,8 @@ from consumer_membership.errors import ConfigurationError, RemoteHandlerError, W
 from consumer_membership.processing import records
 from consumer_membership.processing.handlers import checked_handler
 from consumer_membership.processing.processes import ProcessContext, WorkerProcess
+from consumer_membership.processing.shared_lease import SharedLease
+from consumer_membership.runtime.session_clock import session_time
 from consumer_membership.types import TopicPartition
 from tests.processing import process_handlers as handlers
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -28,6 +33,7 @@ pytestmark = pytest.mark.slow
 CONTEXT = ProcessContext(partition=TopicPartition("orders", 0), epoch=4, attempt=1, deadline=None, last_error=None)
 
 Start = Callable[[Callable[..., object]], WorkerProcess]
+Lend = Callable[[Callable[..., object], SharedLease], WorkerProcess]
 
 
 @pytest.fixture
@@ -42,6 +48,19 @@ def start() -> Iterator[Start]:
     yield made
     for worker in workers:
         worker.close()
+
+
+@pytest.fixture
+def lend() -> Iterator[Lend]:
+    """Create worker processes that read a lease, and are closed after the test."""
+    with ExitStack() as workers:
+
+        def made(handler: Callable[..., object], lease: SharedLease) -> WorkerProcess:
+            worker = WorkerProcess(checked_handler(handler, processes=True), lease)
+            workers.callback(worker.close)
+            return worker
+
+        yield made
 
 
 def record_at(offset: int = 0, value: bytes = b"value") -> Message:
@@ -129,6 +148,69 @@ def test_handler_receives_the_values_of_its_context(start: Start) -> None:
     assert (found.partition, found.epoch, found.attempt, found.deadline) == (TopicPartition("orders", 7), 9, 2, 12.5)
     assert (found.is_current, found.is_cancelled) == (True, False)
     assert str(found.last_error).endswith("MissingRecordError: no record 5 in orders")
+
+
+# ---- leases ----
+
+
+def owned(*, ends_at: float, reason: str = "") -> SharedLease:
+    """The lease of a consumer that owns partition 0 at epoch 4."""
+    lease = SharedLease({TopicPartition("orders", 0): 4}.get, lambda: reason)
+    lease.follow(ends_at)
+    return lease
+
+
+def test_running_call_sees_the_renewals_and_the_end_of_the_lease(
+    lend: Lend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent to the process: it reads the clock and the shared memory."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("HANDLER_LOG", str(log))
+    lease = owned(ends_at=session_time() + PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(lend(handlers.follow_lease, lease).call, record_at(), CONTEXT)
+        wait_until(lambda: log.exists() and log.read_text() == "holds\n", "the begin of the call")
+        lease.follow(session_time() + 0.01)
+        wait_until(lambda: log.read_text() == "holds\nover\n", "the end of the lease")
+        lease.follow(session_time() + PATIENCE_S)
+        assert call.result(PATIENCE_S) == 4
+
+
+def test_lease_of_a_later_membership_does_not_cover_the_call(
+    lend: Lend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition had another owner in between, also if it has the same epoch again."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("HANDLER_LOG", str(log))
+    lease = owned(ends_at=session_time() + PATIENCE_S)
+    process = lend(handlers.holds_twice, lease)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(process.call, record_at(), CONTEXT)
+        wait_until(log.exists, "the begin of the call")
+        lease.follow(inf)
+        lease.follow(session_time() + PATIENCE_S)
+        log.unlink()
+        assert call.result(PATIENCE_S) == (True, False)
+    assert lease.grant(TopicPartition("orders", 0), 4).membership == 1.0
+
+
+def test_call_of_a_former_assignment_has_no_lease(lend: Lend) -> None:
+    """The epoch is another one, or the consumer owns nothing."""
+    lease = owned(ends_at=session_time() + PATIENCE_S)
+    process = lend(handlers.lease_of_call, lease)
+    assert process.call(record_at(), replace(CONTEXT, epoch=3)) == (False, 3)
+    assert process.call(record_at(), CONTEXT) == (True, 4)
+    lease.follow(inf)
+    assert process.call(record_at(), CONTEXT) == (False, 4)
+
+
+def test_process_without_lease_or_token_raises_with_the_reason(start: Start, lend: Lend) -> None:
+    """The exceptions are those of `Consumer.lease`; uncaught, they are described, because they cannot be sent."""
+    with pytest.raises(RemoteHandlerError, match=r"set ownership\.lease\.enable=true"):
+        start(handlers.lease_of_call).call(record_at(), CONTEXT)
+    lease = owned(ends_at=session_time() + PATIENCE_S, reason="the group is full")
+    with pytest.raises(RemoteHandlerError, match="the lease of orders-0 has no token: the group is full"):
+        lend(handlers.lease_of_call, lease).call(record_at(), CONTEXT)
 
 
 # ---- errors of the handler ----
