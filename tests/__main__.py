@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 import venv
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -97,6 +98,8 @@ class Plan:
         seed: The seed of all random choices.
         tests: The only tests of a stage that shall run; a stage that is missing here runs all its tests.
         left_out: The stages that do not run, each with the reason.
+        cpu_s: The CPU seconds of each stage so far, brokers included; unlike its duration, a busy machine changes them
+            little.
     """
 
     full: bool
@@ -107,6 +110,7 @@ class Plan:
     seed: int = seeds.FIXED
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    cpu_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def outcomes(self, stage: str) -> Outcomes:
         """Return the outcomes of a stage's tests so far."""
@@ -155,7 +159,10 @@ class Running:
             words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, env=of_process
         ) as process:
             os.setpriority(os.PRIO_PROCESS, process.pid, self.nice)
-            return process.wait()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.plan.cpu_s[self.name] += used.ru_utime + used.ru_stime
+            return process.returncode
 
 
 def lint(stage: Running) -> int:
@@ -487,6 +494,9 @@ def opening(plan: Plan, names: Sequence[str]) -> Iterator[str]:
 def closing(plan: Plan, names: Iterable[str], failed: Sequence[str]) -> Iterator[str]:
     """Yield what the run cost, what did not run, and how to repeat what failed."""
     yield from Costs.read(plan.folder.glob("*.json")).lines()
+    if plan.cpu_s:
+        stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in plan.cpu_s.items())
+        yield f"CPU time: {sum(plan.cpu_s.values()):.0f} s ({stages})"
     for name in names:
         yield from skip_lines(plan.outcomes(name).skipped)
     yield from (f"left out: {words}" for words in plan.left_out)

@@ -152,12 +152,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 # ---- costs -----------------------------------------------------------------------------------------------------------
 
 
+def _cpu_s() -> float:
+    """Return the CPU time of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
 class Accountant:
     """Counts the costs in pytest's main process; a worker reports its own at its end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.costs = config.stash[_costs]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Add the CPU time of a test; a busy machine does not change it."""
+        before = _cpu_s()
+        result = yield
+        self.costs.add_cpu({item.nodeid.partition("::")[0]: _cpu_s() - before})
+        return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add this phase of a test."""
@@ -169,6 +182,7 @@ class Accountant:
         told = getattr(node, "workeroutput", {}).get(_COSTS)
         if told is not None:
             self.costs.add_starts(told["starts"])
+            self.costs.add_cpu(told["cpu"])
             self.costs.recordings += told["recordings"]
             # Each worker collects all tests.
             self.costs.left_out, self.costs.reasons = told["left_out"], told["reasons"]
@@ -184,6 +198,7 @@ class Accountant:
         if (output := getattr(self.config, "workeroutput", None)) is not None:
             output[_COSTS] = {
                 "starts": told,
+                "cpu": self.costs.cpu,
                 "left_out": self.costs.left_out,
                 "reasons": self.costs.reasons,
                 "recordings": len(REPLAYED),

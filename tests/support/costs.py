@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -21,6 +21,7 @@ class Costs:
 
     Attributes:
         tests: Seconds of each test, its fixtures included.
+        cpu: CPU seconds of each file's tests, with those of processes that ended meanwhile.
         starts: Seconds of each start of a broker, by the broker's kind.
         left_out: The number of tests that each flag left out.
         reasons: The number of tests that each reason left to the full run.
@@ -28,6 +29,7 @@ class Costs:
     """
 
     tests: dict[str, float] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
     starts: dict[str, list[float]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Costs:
         for path in paths:
             one = cls(**json.loads(path.read_text()))
             together.tests |= one.tests
+            together.add_cpu(one.cpu)
             for kind, seconds in one.starts.items():
                 together.starts.setdefault(kind, []).extend(seconds)
             together.left_out = dict(Counter(together.left_out) + Counter(one.left_out))
@@ -55,6 +58,11 @@ class Costs:
         """Add the seconds of one phase of a test."""
         self.tests[name] = self.tests.get(name, 0.0) + seconds
 
+    def add_cpu(self, spent: Mapping[str, float]) -> None:
+        """Add the CPU seconds of files."""
+        for file, seconds in spent.items():
+            self.cpu[file] = self.cpu.get(file, 0.0) + seconds
+
     def add_starts(self, starts: Iterable[tuple[str, float]]) -> None:
         """Add the starts of brokers, each with its kind and seconds."""
         found = defaultdict(list, self.starts)
@@ -68,6 +76,10 @@ class Costs:
         if slowest:
             yield f"the {len(slowest)} slowest tests:"
             yield from (f"{seconds:8.1f} s  {name}" for name, seconds in slowest)
+        most = sorted(self.cpu.items(), key=lambda one: -one[1])[:SLOWEST]
+        if most:
+            yield f"CPU time of tests: {sum(self.cpu.values()):.0f} s; the {len(most)} files with the most:"
+            yield from (f"{seconds:8.1f} s  {file}" for file, seconds in most)
         if self.starts:
             all_of_them = [seconds for of_kind in self.starts.values() for seconds in of_kind]
             yield f"brokers started: {len(all_of_them)}, {sum(all_of_them):.0f} s in all"
