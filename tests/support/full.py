@@ -1,6 +1,6 @@
 """What `python -m tests` leaves to `python -m tests --full`: which tests, and why.
 
-The gate is for each change: the newest broker, fifty seeds, and the shortest of several tests that show the same. The
+The gate is for each change: the newest broker, fewer seeds, and the shortest of several tests that show the same. The
 full run is for an issue that is claimed to be resolved. Each test that is left to it has the marker `full` with its
 reason; this module sets the marker, by a parameter or by the test's name, so that all of them are in one place.
 """
@@ -47,6 +47,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # and the smaller worlds here are searched to their end.
         "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
+        "tests/exploration/test_exploration.py::*[[]classic shared-classic-start]": AT_LENGTH,
         "tests/processing/test_exploration.py::*[[]large: *": AT_LENGTH,
         # The page is as large with commits every second.
         "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
