@@ -242,7 +242,7 @@ def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic
         classic.until(lambda: not classic.members())
         return None
 
-    leader = classic.until(waited)
+    leader = told(Joined, classic.until(waited))
     assert leader.member_id not in classic.members()
     assert classic.ask(beat(leader)) == UNKNOWN
 
