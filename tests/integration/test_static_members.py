@@ -205,6 +205,19 @@ def test_policy_fail_ends_the_newcomer_and_keeps_the_holder(broker: Broker, topi
         assert (holder.state, holder.notes.errors) == (MemberState.STABLE, [])
 
 
+def test_policy_decides_about_the_place_of_a_closed_classic_member(broker: Broker, topic: str) -> None:
+    """4.10: The broker would replace it without a check, so `fail` ends; the default gets the place at once."""
+    group = unique("group")
+    with static(broker, group, topic, group_protocol="classic", session_timeout_ms=60_000) as former:
+        former.settled(12)
+    with static(broker, group, topic, group_protocol="consumer", group_instance_id_conflict_policy="fail") as refused:
+        refused.wait(lambda w: bool(w.notes.errors), "the fatal error")
+        assert refused.notes.errors[0].code() == KafkaError.UNRELEASED_INSTANCE_ID
+    with static(broker, group, topic, group_protocol="consumer") as again:
+        again.settled(12)
+        assert again.notes.errors == []
+
+
 def test_policy_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broker: Broker) -> None:
     """Meanwhile the view shows the holder that it waits for and the latest end of the wait."""
     topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
