@@ -10,10 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from consumer_membership import __version__
 from consumer_membership.cli import run
+from consumer_membership.cli.argument_types import (
+    at_least,
+    duration,
+    group_state,
+    key_and_value,
+    offset_range,
+    seconds,
+    sendable_text,
+)
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.doctor import DoctorOptions, examine
 from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalOptions, describe, remove_members
@@ -24,12 +33,8 @@ from consumer_membership.demo.brokers import BACKENDS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Backend
 from consumer_membership.devbroker.foreground import run_foreground
-from consumer_membership.text import excerpt, problem_of
 
 _TEN_MINUTES_S = 600.0
-#: An upper limit for durations: a larger value is a mistake, and the system cannot wait for `inf` seconds.
-_YEAR_S = 366 * 24 * 3_600.0
-_Number = TypeVar("_Number", int, float)
 
 _DESCRIPTION = "Consume from Kafka, and inspect, diagnose and repair consumer groups."
 _CONSUME = """\
@@ -417,82 +422,6 @@ def _broker(options: argparse.Namespace) -> int:
     )
 
 
-# ---- argument types -------------------------------------------------------------------------------------------------
-
-
-def _text(given: str) -> str:
-    """Return the argument; bytes that are not UTF-8 cannot be sent to Kafka and raise ArgumentTypeError."""
-    problem = problem_of(given)
-    if problem is not None:
-        raise argparse.ArgumentTypeError(f"invalid value {excerpt(given)!a}: {problem}")
-    return given
-
-
-def _key_and_value(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key.strip():
-        raise argparse.ArgumentTypeError(f"invalid value {excerpt(text)!a}: KEY=VALUE is required")
-    # The value may be a secret, and a long text such as a certificate.
-    problem = problem_of(key) or problem_of(value, None, is_secret=True)
-    if problem is not None:
-        raise argparse.ArgumentTypeError(f"invalid value of {excerpt(key)!a}: {problem}")
-    return key.strip(), value
-
-
-def _state(text: str) -> str:
-    """Return the group state with this name; upper and lower case are equal."""
-    state = next((one for one in STATES if one.lower() == text.lower()), None)
-    if state is None:
-        raise argparse.ArgumentTypeError(f"unknown group state {excerpt(text)!a}: choose from {', '.join(STATES)}")
-    return state
-
-
-def _duration(text: str) -> float:
-    """Return the seconds of a duration such as `90`, `90s`, `10m`, `2h` or `7d`."""
-    unit = _UNITS.get(text[-1:])
-    number = text if unit is None else text[:-1]
-    seconds = _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
-    if seconds > _YEAR_S:
-        raise argparse.ArgumentTypeError(f"{text} is more than 366 days")
-    return seconds
-
-
-def _offset_range(text: str) -> tuple[int, int | None]:
-    """Return the first and the last offset of `17`, `10-20` or `10-`."""
-    first, sign, last = text.partition("-")
-    if not first.isdecimal() or (last and not last.isdecimal()):
-        raise argparse.ArgumentTypeError(
-            f"invalid value {excerpt(text)!a}: an offset or a range such as 10-20 is required"
-        )
-    if not sign:
-        return int(first), int(first)
-    if last and int(last) < int(first):
-        raise argparse.ArgumentTypeError(f"invalid value {excerpt(text)!a}: the range ends before it begins")
-    return int(first), int(last) if last else None
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
-
-def _at_least(least: _Number, kind: type[_Number], most: float = inf) -> Callable[[str], _Number]:
-    def number(text: str) -> _Number:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text} is more than 366 days")
-        return value
-
-    return number
-
-
-def _seconds(least: float) -> Callable[[str], float]:
-    return _at_least(least, float, _YEAR_S)
-
-
 # ---- the commands and their arguments -------------------------------------------------------------------------------
 
 
@@ -525,7 +454,7 @@ class Command:
 
 def _takes(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
     """Return an argument with a value, which is a string unless another type is given."""
-    return flags, {"metavar": metavar, "help": help_text, "type": _text, **how}
+    return flags, {"metavar": metavar, "help": help_text, "type": sendable_text, **how}
 
 
 def _repeated(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
@@ -537,7 +466,7 @@ def _flag(flags: str, help_text: str, **how: object) -> _Argument:
     return flags, {"action": "store_true", "help": help_text, **how}
 
 
-_COUNT, _NUMBER = _at_least(1, int), _seconds(0)
+_COUNT, _NUMBER = at_least(1, int), seconds(0)
 _BROKER_BACKENDS = [backend.value for backend in Backend]
 _BACKEND_HELP = "where the broker runs (default: the first one that is available)"
 _CLUSTER = (
@@ -547,16 +476,16 @@ _CLUSTER = (
         "comma-separated list of host:port (default: $KAFKA_BOOTSTRAP_SERVERS)",
     ),
     _repeated(
-        "-c --config", "KEY=VALUE", "set a configuration property; may be repeated", type=_key_and_value, default=[]
+        "-c --config", "KEY=VALUE", "set a configuration property; may be repeated", type=key_and_value, default=[]
     ),
 )
 _GROUP = (*_CLUSTER, _takes("-g --group", "GROUP", "group id", required=True))
 _OUTPUT = (
     _flag("--json", "print one JSON object instead of tables"),
-    _takes("--timeout", "SECONDS", "total timeout, including retries (default: 30)", type=_seconds(0.001)),
+    _takes("--timeout", "SECONDS", "total timeout, including retries (default: 30)", type=seconds(0.001)),
 )
 _QUERY = (*_GROUP, *_OUTPUT)
-_SAMPLE_TIMEOUT = _takes("--timeout", "SECONDS", "timeout of each sample (default: 30)", type=_seconds(0.001))
+_SAMPLE_TIMEOUT = _takes("--timeout", "SECONDS", "timeout of each sample (default: 30)", type=seconds(0.001))
 _TYPES = ("classic", "consumer", "share", "streams")
 COMMANDS = (
     Command(
@@ -568,7 +497,7 @@ COMMANDS = (
         _demo,
         (
             _takes("--version", "VERSION", f"Kafka version (default: {DEFAULT_VERSION})", choices=SUPPORTED_VERSIONS),
-            _takes("--partitions", "N", "partitions (default: %(default)s)", type=_at_least(3, int), default=12),
+            _takes("--partitions", "N", "partitions (default: %(default)s)", type=at_least(3, int), default=12),
             _takes("--rate", "N", "records per second (default: %(default)s)", type=_COUNT, default=2_000),
             _takes("--seconds", "SECONDS", "pause after each step (default: 3)", type=_NUMBER, default=3.0),
             _takes("--backend", "BACKEND", f"{_BACKEND_HELP}: {', '.join(BACKENDS)}", choices=BACKENDS),
@@ -629,7 +558,7 @@ COMMANDS = (
                 "--state",
                 "STATE",
                 f"list only groups in this state; may be repeated: {', '.join(STATES)}",
-                type=_state,
+                type=group_state,
                 default=[],
             ),
             _repeated(
@@ -655,7 +584,7 @@ COMMANDS = (
                 "--interval",
                 "SECONDS",
                 "seconds between samples (default: 2)",
-                type=_seconds(0.1),
+                type=seconds(0.1),
                 default=2.0,
             ),
             _takes("--samples", "N", "stop after N samples with --watch", type=_COUNT),
@@ -675,7 +604,7 @@ COMMANDS = (
                 "SECONDS",
                 "observation time (default: 12); use more than the commit interval of the members, otherwise they may "
                 "appear stalled",
-                type=_seconds(0.1),
+                type=seconds(0.1),
                 default=12.0,
             ),
         ),
@@ -690,8 +619,8 @@ COMMANDS = (
         (
             *_GROUP,
             _SAMPLE_TIMEOUT,
-            _takes("--last", "TIME", "time to show from the past, for example 90s, 10m, 2h or 7d", type=_duration),
-            _takes("--for", "TIME", "time to sample from now on", type=_duration, dest="seconds"),
+            _takes("--last", "TIME", "time to show from the past, for example 90s, 10m, 2h or 7d", type=duration),
+            _takes("--for", "TIME", "time to sample from now on", type=duration, dest="seconds"),
             _takes(
                 "--recording",
                 "FILE",
@@ -700,7 +629,7 @@ COMMANDS = (
                 action="extend",
                 default=[],
             ),
-            _takes("--interval", "SECONDS", "time between samples (default: 1)", type=_seconds(0.1), default=1.0),
+            _takes("--interval", "SECONDS", "time between samples (default: 1)", type=seconds(0.1), default=1.0),
             _takes("-o --output", "FILE", "HTML file to write", required=True),
         ),
     ),
@@ -714,7 +643,7 @@ COMMANDS = (
         (
             *_GROUP,
             _SAMPLE_TIMEOUT,
-            _takes("--interval", "SECONDS", "time between samples (default: 2)", type=_seconds(0.1), default=2.0),
+            _takes("--interval", "SECONDS", "time between samples (default: 2)", type=seconds(0.1), default=2.0),
         ),
     ),
     Command(
@@ -777,8 +706,8 @@ COMMANDS = (
             _takes("topic", "TOPIC", "dead-letter topic"),
             _takes("action", "ACTION", "list, show or replay", choices=("list", "show", "replay")),
             *_CLUSTER,
-            _repeated("--partition", "N", "only this partition; may be repeated", type=_at_least(0, int), default=[]),
-            _takes("--offsets", "OFFSETS", "only these offsets: 17, 10-20, or 10-", type=_offset_range),
+            _repeated("--partition", "N", "only this partition; may be repeated", type=at_least(0, int), default=[]),
+            _takes("--offsets", "OFFSETS", "only these offsets: 17, 10-20, or 10-", type=offset_range),
             _takes("--exception", "CLASS", "only this class of exceptions, with or without its module"),
             _takes("--original-topic", "TOPIC", "only records of this original topic"),
             _takes("-n --max-records", "N", "stop after N records", type=_COUNT),
@@ -790,7 +719,7 @@ COMMANDS = (
                 "--timeout",
                 "SECONDS",
                 "longest time without a response of the brokers (default: 30)",
-                type=_seconds(0.001),
+                type=seconds(0.001),
             ),
         ),
     ),
@@ -811,7 +740,7 @@ COMMANDS = (
             _takes("path", "PATH", "checkpointLocation of the query, a local folder"),
             *_CLUSTER,
             _takes("-g --group", "GROUP", "group id; required by to-group and from-group"),
-            _takes("--source", "N", "index of the source, from 0, if the query has several", type=_at_least(0, int)),
+            _takes("--source", "N", "index of the source, from 0, if the query has several", type=at_least(0, int)),
             _flag("--execute", "write the changes; without this option they are only printed"),
             _flag("--json", "print one JSON object (show only)"),
         ),
@@ -837,7 +766,7 @@ COMMANDS = (
                 "-p --property",
                 "KEY=VALUE",
                 "set a broker property; may be repeated",
-                type=_key_and_value,
+                type=key_and_value,
                 default=[],
             ),
         ),
