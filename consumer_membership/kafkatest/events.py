@@ -20,17 +20,17 @@ class EventPartition:
 class ConsumedRange:
     """The records of one partition in a batch, from the first offset to the last."""
 
-    place: EventPartition
+    partition: EventPartition
     count: int
     min_offset: int
     max_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedPlace:
+class CommittedOffset:
     """The offset of one partition in a commit: the offset of the next record."""
 
-    place: EventPartition
+    partition: EventPartition
     offset: int
 
 
@@ -43,14 +43,14 @@ class StartupComplete:
 class PartitionsAssigned:
     """The partitions of a call of `on_assign`; they may be none."""
 
-    places: tuple[EventPartition, ...]
+    partitions: tuple[EventPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked:
     """The partitions of a call of `on_revoke` or `on_lost`."""
 
-    places: tuple[EventPartition, ...]
+    partitions: tuple[EventPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class RecordsConsumed:
 class RecordData:
     """One record, with `--verbose`; key and value as text."""
 
-    place: EventPartition
+    partition: EventPartition
     offset: int
     key: str | None
     value: str | None
@@ -74,7 +74,7 @@ class RecordData:
 class OffsetsCommitted:
     """The result of a commit that the consumer requested; `error` is None if it succeeded."""
 
-    offsets: tuple[CommittedPlace, ...]
+    offsets: tuple[CommittedOffset, ...]
     error: str | None
 
 
@@ -104,16 +104,18 @@ def _fields(event: VerifiableEvent) -> tuple[str, dict[str, object]]:
     match event:
         case StartupComplete():
             return "startup_complete", {}
-        case PartitionsAssigned(places=places):
-            return "partitions_assigned", {"partitions": [_place(place) for place in places]}
-        case PartitionsRevoked(places=places):
-            return "partitions_revoked", {"partitions": [_place(place) for place in places]}
+        case PartitionsAssigned(partitions=partitions):
+            return "partitions_assigned", {"partitions": [_named(one) for one in partitions]}
+        case PartitionsRevoked(partitions=partitions):
+            return "partitions_revoked", {"partitions": [_named(one) for one in partitions]}
         case RecordsConsumed(ranges=ranges):
             return "records_consumed", _consumed(ranges)
-        case RecordData(place=place, offset=offset, key=key, value=value):
-            return "record_data", {"key": key, "value": value, **_place(place), "offset": offset}
+        case RecordData(partition=partition, offset=offset, key=key, value=value):
+            return "record_data", {"key": key, "value": value, **_named(partition), "offset": offset}
         case OffsetsCommitted(offsets=offsets, error=error):
-            committed: dict[str, object] = {"offsets": [{**_place(one.place), "offset": one.offset} for one in offsets]}
+            committed: dict[str, object] = {
+                "offsets": [{**_named(one.partition), "offset": one.offset} for one in offsets]
+            }
             return "offsets_committed", {
                 **committed,
                 **({} if error is None else {"error": error}),
@@ -125,13 +127,13 @@ def _fields(event: VerifiableEvent) -> tuple[str, dict[str, object]]:
             assert_never(event)
 
 
-def _place(place: EventPartition) -> dict[str, object]:
-    return {"topic": place.topic, "partition": place.partition}
+def _named(one: EventPartition) -> dict[str, object]:
+    return {"topic": one.topic, "partition": one.partition}
 
 
 def _consumed(ranges: Sequence[ConsumedRange]) -> dict[str, object]:
     partitions = [
-        {**_place(one.place), "count": one.count, "minOffset": one.min_offset, "maxOffset": one.max_offset}
+        {**_named(one.partition), "count": one.count, "minOffset": one.min_offset, "maxOffset": one.max_offset}
         for one in ranges
     ]
     return {"count": sum(one.count for one in ranges), "partitions": partitions}

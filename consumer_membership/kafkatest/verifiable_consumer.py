@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership.kafkatest.arguments import VerifiableOptions
 from consumer_membership.kafkatest.events import (
-    CommittedPlace,
+    CommittedOffset,
     ConsumedRange,
     EventPartition,
     OffsetsCommitted,
@@ -136,18 +136,18 @@ class VerifiableConsumer:
         batch, self._batch = self._batch, {}
         if not batch:
             return
-        ranges = tuple(_range(place, messages) for place, messages in batch.items())
+        ranges = tuple(_range(partition, messages) for partition, messages in batch.items())
         if self._options.is_verbose:
-            for place, messages in batch.items():
+            for partition, messages in batch.items():
                 for message in messages:
-                    self._send(_record(place, message))
+                    self._send(_record(partition, message))
         self._send(RecordsConsumed(ranges=ranges))
         if may_commit and not self._options.is_auto_commit:
             self._commit(ranges)
 
     def _commit(self, ranges: Sequence[ConsumedRange]) -> None:
-        offsets = tuple(CommittedPlace(place=one.place, offset=one.max_offset + 1) for one in ranges)
-        requested = [TopicPartition(one.place.topic, one.place.partition, one.offset) for one in offsets]
+        offsets = tuple(CommittedOffset(partition=one.partition, offset=one.max_offset + 1) for one in ranges)
+        requested = [TopicPartition(one.partition.topic, one.partition.partition, one.offset) for one in offsets]
         try:
             answered = self._consumer.commit(offsets=requested, asynchronous=False) or []
         except KafkaException as error:
@@ -159,16 +159,16 @@ class VerifiableConsumer:
             self._send(OffsetsCommitted(offsets=offsets, error=refused))
 
     def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
-        self._send(PartitionsAssigned(places=_places(partitions)))
+        self._send(PartitionsAssigned(partitions=_event_partitions(partitions)))
 
     def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
         self._flush(may_commit=True)
-        self._send(PartitionsRevoked(places=_places(partitions)))
+        self._send(PartitionsRevoked(partitions=_event_partitions(partitions)))
 
     def _on_lost(self, _: object, partitions: list[TopicPartition]) -> None:
         # Java's listener has no callback of its own for lost partitions; it receives them as revoked.
         self._flush(may_commit=False)
-        self._send(PartitionsRevoked(places=_places(partitions)))
+        self._send(PartitionsRevoked(partitions=_event_partitions(partitions)))
 
 
 def run_until_signal(create: Callable[[dict[str, str | int | bool]], ConsumerApi], options: VerifiableOptions) -> int:
@@ -194,17 +194,19 @@ def _report_error(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _places(partitions: Iterable[TopicPartition]) -> tuple[EventPartition, ...]:
+def _event_partitions(partitions: Iterable[TopicPartition]) -> tuple[EventPartition, ...]:
     return tuple(EventPartition(topic=one.topic, partition=one.partition) for one in partitions)
 
 
-def _range(place: EventPartition, messages: Sequence[Message]) -> ConsumedRange:
+def _range(partition: EventPartition, messages: Sequence[Message]) -> ConsumedRange:
     offsets = [offset for message in messages if (offset := message.offset()) is not None]
-    return ConsumedRange(place=place, count=len(messages), min_offset=offsets[0], max_offset=offsets[-1])
+    return ConsumedRange(partition=partition, count=len(messages), min_offset=offsets[0], max_offset=offsets[-1])
 
 
-def _record(place: EventPartition, message: Message) -> RecordData:
-    return RecordData(place=place, offset=message.offset() or 0, key=_text(message.key()), value=_text(message.value()))
+def _record(partition: EventPartition, message: Message) -> RecordData:
+    return RecordData(
+        partition=partition, offset=message.offset() or 0, key=_text(message.key()), value=_text(message.value())
+    )
 
 
 def _text(field: bytes | str | None) -> str | None:

@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +23,6 @@ from consumer_membership.devbroker import Broker, start
 from tests.kafkatest.clients import Client
 from tests.kafkatest.scenarios import CASES, Case
 from tests.kafkatest.stage import Stage
-from tests.kafkatest.table import markdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "kafkatest"
 
@@ -109,6 +108,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _markdown(verdicts: Iterable[tuple[str, Client, bool]], clients: Sequence[Client]) -> str:
+    """Return a table with a row for each of Kafka's tests.
+
+    Each cell has the number of passed cases and of all cases that the client supports.
+    """
+    counts: dict[str, dict[Client, tuple[int, int]]] = {}
+    for test, client, is_passed in verdicts:
+        passed, total = counts.setdefault(test, {}).get(client, (0, 0))
+        counts[test][client] = (passed + is_passed, total + 1)
+    rows = [f"| test | {' | '.join(clients)} |", f"|---|{'---|' * len(clients)}"]
+    for test, of_clients in counts.items():
+        cells = [_cell(of_clients.get(client)) for client in clients]
+        rows.append(f"| `{test}` | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _cell(count: tuple[int, int] | None) -> str:
+    return "-" if count is None else f"{count[0]} of {count[1]}"
+
+
 def main(words: Sequence[str]) -> int:
     """Run the selected cases; return the exit code."""
     given = _parser().parse_args(words)
@@ -127,7 +146,7 @@ def main(words: Sequence[str]) -> int:
                     outcomes.append(play(case, client, broker, bounces=given.bounces, partitions=given.partitions))
                     print(outcomes[-1].line, flush=True)
     rated = [one for one in outcomes if one.verdict is not Verdict.UNSUPPORTED]
-    print(markdown([(one.case.test, one.client, one.verdict is Verdict.PASSED) for one in rated], clients))
+    print(_markdown([(one.case.test, one.client, one.verdict is Verdict.PASSED) for one in rated], clients))
     failed = [one for one in outcomes if one.verdict is Verdict.FAILED]
     return 1 if any(one.client is Client.OURS for one in failed) else 0
 

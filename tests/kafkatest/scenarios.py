@@ -20,7 +20,7 @@ _PROTOCOLS = tuple(GroupProtocol)
 _CLASSIC, _CONSUMER = _PROTOCOLS
 _RANGE, _COOPERATIVE = Strategy.RANGE, Strategy.COOPERATIVE_STICKY
 _POLICY = "group.consumer.migration.policy"
-#: Static members of the consumer protocol keep their places this long; the default is 45 s.
+#: Static members of the consumer protocol keep their partitions this long; the default is 45 s.
 _SHORT_SESSION = {"group.consumer.session.timeout.ms": "10000", "group.consumer.min.session.timeout.ms": "10000"}
 #: A newer Java member of the consumer protocol is refused while the id is in use. By default, this package's newer
 #: member takes the id over, as in a classic group.
@@ -186,12 +186,12 @@ def _fencing_static(stage: Stage, *, protocol: GroupProtocol, conflicts: int, mo
         before = group.rebalances
         group.start(*rivals)
         if protocol is _CLASSIC:
-            # The newer member gets the place, and the older one is fenced.
+            # The newer member gets the id, and the older member is fenced.
             group.await_joined(conflicts, rivals)
             group.wait(lambda: len(_ended(first)) == conflicts, f"the end of {conflicts} fenced members")
             group.await_joined(len(first) - conflicts, first)
             return
-        # The older member keeps the place, and the newer one is refused.
+        # The older member keeps the id, and the newer member is refused.
         group.wait(lambda: len(_ended(rivals)) == conflicts, f"the end of {conflicts} refused members")
         group.await_consumed()
         _require(group.rebalances == before, "the refused members caused a rebalance", group)

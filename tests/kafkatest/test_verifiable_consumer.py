@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership.kafkatest.arguments import parse
 from consumer_membership.kafkatest.events import (
-    CommittedPlace,
+    CommittedOffset,
     ConsumedRange,
     EventPartition,
     OffsetsCommitted,
@@ -94,12 +94,12 @@ def test_parse_rejects_a_properties_file_with_another_line(tmp_path: Path, capsy
     [
         (StartupComplete(), {"name": "startup_complete"}),
         (
-            PartitionsAssigned(places=(ZERO,)),
+            PartitionsAssigned(partitions=(ZERO,)),
             {"name": "partitions_assigned", "partitions": [{"topic": "orders", "partition": 0}]},
         ),
-        (PartitionsRevoked(places=()), {"name": "partitions_revoked", "partitions": []}),
+        (PartitionsRevoked(partitions=()), {"name": "partitions_revoked", "partitions": []}),
         (
-            RecordsConsumed(ranges=(ConsumedRange(place=ONE, count=2, min_offset=5, max_offset=6),)),
+            RecordsConsumed(ranges=(ConsumedRange(partition=ONE, count=2, min_offset=5, max_offset=6),)),
             {
                 "name": "records_consumed",
                 "count": 2,
@@ -107,11 +107,11 @@ def test_parse_rejects_a_properties_file_with_another_line(tmp_path: Path, capsy
             },
         ),
         (
-            RecordData(place=ONE, offset=5, key=None, value="v"),
+            RecordData(partition=ONE, offset=5, key=None, value="v"),
             {"name": "record_data", "key": None, "value": "v", "topic": "orders", "partition": 1, "offset": 5},
         ),
         (
-            OffsetsCommitted(offsets=(CommittedPlace(place=ONE, offset=7),), error=None),
+            OffsetsCommitted(offsets=(CommittedOffset(partition=ONE, offset=7),), error=None),
             {
                 "name": "offsets_committed",
                 "offsets": [{"topic": "orders", "partition": 1, "offset": 7}],
@@ -212,12 +212,12 @@ def test_batch_is_reported_and_then_committed() -> None:
         StartupComplete(),
         RecordsConsumed(
             ranges=(
-                ConsumedRange(place=ZERO, count=2, min_offset=5, max_offset=6),
-                ConsumedRange(place=ONE, count=1, min_offset=8, max_offset=8),
+                ConsumedRange(partition=ZERO, count=2, min_offset=5, max_offset=6),
+                ConsumedRange(partition=ONE, count=1, min_offset=8, max_offset=8),
             )
         ),
         OffsetsCommitted(
-            offsets=(CommittedPlace(place=ZERO, offset=7), CommittedPlace(place=ONE, offset=9)), error=None
+            offsets=(CommittedOffset(partition=ZERO, offset=7), CommittedOffset(partition=ONE, offset=9)), error=None
         ),
         ShutdownComplete(),
     ]
@@ -261,14 +261,14 @@ def test_verbose_reports_each_record() -> None:
     """With --verbose each record is an event before its batch."""
     consumer = ScriptedConsumer(record(0, 5), None)
     events, _ = played(consumer, "--verbose", "--enable-autocommit")
-    assert events[1] == RecordData(place=ZERO, offset=5, key="k", value="v")
+    assert events[1] == RecordData(partition=ZERO, offset=5, key="k", value="v")
 
 
 def test_max_messages_ends_the_consumer_after_that_number() -> None:
     """Records beyond --max-messages are neither reported nor committed."""
     consumer = ScriptedConsumer(record(0, 5), record(0, 6), record(0, 7))
     events, is_clean = played(consumer, "--max-messages", "2")
-    assert events[1] == RecordsConsumed(ranges=(ConsumedRange(place=ZERO, count=2, min_offset=5, max_offset=6),))
+    assert events[1] == RecordsConsumed(ranges=(ConsumedRange(partition=ZERO, count=2, min_offset=5, max_offset=6),))
     assert (consumer.commits, is_clean) == ([{0: 7}], True)
 
 
