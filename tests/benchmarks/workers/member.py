@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, say, say_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confluent_kafka import Consumer, Message, TopicPartition
+    from confluent_kafka import Consumer, Message
 
 NUMBER_AND_TIME = struct.Struct(">Qd")
 """How each value begins: the record's number, and CLOCK_MONOTONIC when it was handed to the producer."""
@@ -58,9 +58,9 @@ class Member:
         subscribing = time.monotonic()
         self._consumer.subscribe(
             [job.topic],
-            on_assign=lambda _, partitions: self._say("assigned", partitions),
-            on_revoke=lambda _, partitions: self._say("revoked", partitions),
-            on_lost=lambda _, partitions: self._say("lost", partitions),
+            on_assign=lambda _, partitions: say_partitions("assigned", partitions),
+            on_revoke=lambda _, partitions: say_partitions("revoked", partitions),
+            on_lost=lambda _, partitions: say_partitions("lost", partitions),
         )
         say("subscribed", at=subscribing, constructor_s=subscribing - began)
 
@@ -93,16 +93,12 @@ class Member:
         number, sent_at = NUMBER_AND_TIME.unpack_from(message.value())
         self.handled.append((message.partition(), message.offset(), number, sent_at, time.monotonic()))
 
-    def _say(self, word: str, partitions: list[TopicPartition]) -> None:
-        say(word, partitions=[partition.partition for partition in partitions])
-
 
 def main() -> None:
     """Run one member."""
     job = job_of(Job)
-    make = consumer_class(job.module)
-    say("ready")
-    if next_order(None) == END:
+    make = consumer_when_ordered(job.module)
+    if make is None:
         return
     member = Member(job, make)
     said_at = time.monotonic()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
-from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, say, say_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class Period:
     """The records of one partition that were handled from its assignment to its revocation.
 
     Attributes:
-        partition: Which.
+        partition: The partition's number.
         first: The first record's offset.
         sent_at: When the first record was handed to the producer (CLOCK_MONOTONIC, as all times).
         first_at: When the first record was handled.
@@ -93,7 +93,7 @@ class Owner:
         self._consumer = make(job.config)
         self._consumer.subscribe(
             [job.topic],
-            on_assign=lambda _, partitions: self._say("assigned", partitions),
+            on_assign=lambda _, partitions: say_partitions("assigned", partitions),
             on_revoke=lambda _, partitions: self._give_up("revoked", partitions),
             on_lost=lambda _, partitions: self._give_up("lost", partitions),
         )
@@ -135,18 +135,14 @@ class Owner:
             period = self._current.pop(one.partition, None)
             if period is not None:
                 self._over.append(period)
-        self._say(word, partitions)
-
-    def _say(self, word: str, partitions: list[TopicPartition]) -> None:
-        say(word, partitions=[partition.partition for partition in partitions])
+        say_partitions(word, partitions)
 
 
 def main() -> None:
     """Run one member."""
     job = job_of(Job)
-    make = consumer_class(job.module)
-    say("ready")
-    if next_order(None) == END:
+    make = consumer_when_ordered(job.module)
+    if make is None:
         return
     owner = Owner(job, make)
     while next_order() != END:

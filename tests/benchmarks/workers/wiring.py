@@ -14,7 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from collections.abc import Callable, Iterable
+
+    from confluent_kafka import Consumer, TopicPartition
 
 END = "end"
 """The order to stop; the closed stdin of a driver that is gone counts as one."""
@@ -40,6 +42,21 @@ def say(word: str, *, at: float | None = None, **facts: Any) -> None:
     moment = time.monotonic() if at is None else at
     sys.stdout.write(json.dumps({"word": word, "at": moment, **facts}) + "\n")
     sys.stdout.flush()
+
+
+def say_partitions(word: str, partitions: Iterable[TopicPartition]) -> None:
+    """Tell the driver what happened to these partitions."""
+    say(word, partitions=[partition.partition for partition in partitions])
+
+
+def consumer_when_ordered(module: str) -> Callable[[dict[str, str]], Consumer] | None:
+    """Import the module, tell the driver that the worker is ready, and wait for the order to subscribe.
+
+    Return the `Consumer`; None: the driver ended the worker instead.
+    """
+    make = consumer_class(module)
+    say("ready")
+    return None if next_order(None) == END else make
 
 
 def next_order(timeout_s: float | None = 0.0) -> str | None:
