@@ -35,7 +35,7 @@ _FAULTS = (h.FaultBegan, h.Killed, h.Evicted, h.OffsetsReset, h.Recreated)
 
 
 class Rule(StrEnum):
-    """What a history may break.
+    """The rules that a history may break.
 
     Attributes:
         LOST: An acknowledged record was received by no member of a group.
@@ -86,7 +86,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a round came to.
+    """The result of a round.
 
     `records` are acknowledged records, `received` includes repeats, `repeated` are the allowed ones. `worst_stall_s` is
     the longest time in which a partition had unread records and its group received none. `overlap_s` is the longest
@@ -132,7 +132,7 @@ def check(entries: Iterable[Entry]) -> Verdict:
 
 @dataclass(slots=True)
 class _Ownership:
-    """A partition in the hands of a process."""
+    """The ownership of one partition by one process."""
 
     process: str
     partition: Partition
@@ -149,7 +149,7 @@ class _Ownership:
     next_by_key: dict[str | None, int] = field(default_factory=dict)
 
     def is_newer_than(self, other: _Ownership) -> bool:
-        """Whether this one is the later ownership of the partition."""
+        """Whether this ownership of the partition is the later one."""
         if self.epoch >= 0 and other.epoch >= 0:
             return self.epoch > other.epoch
         return self.began_ns > other.began_ns
@@ -165,7 +165,7 @@ class _Process:
     owned: dict[Partition, _Ownership] = field(default_factory=dict)
     commits: dict[int, tuple[int, h.CommitBegun, frozenset[Partition]]] = field(default_factory=dict)
     lease_until_ns: int | None = None
-    #: Its lease does not protect it any more, and its place may be taken at once.
+    #: Its lease does not protect it any more, and another process may replace it at once.
     is_evicted: bool = False
     is_killed: bool = False
     is_closed: bool = False
@@ -175,7 +175,7 @@ class _Process:
     last_statement: tuple[int, h.Statement] | None = None
 
     def shares_place(self, other: _Process) -> bool:
-        """Whether one takes the place of the other by design: a restart, or two processes with one instance id."""
+        """Whether one process replaces the other by design: a restart, or two processes with one instance id."""
         return self.instance_id is not None and self.instance_id == other.instance_id
 
 
@@ -221,7 +221,7 @@ class _Checker:
         self._produced_number = 0
 
     def run(self) -> None:
-        """Take all entries, and then judge what only the end shows."""
+        """Read all entries, and then judge the rules that need the complete history."""
         for entry in self._entries:
             # Records first: a member may receive a record before the producer's acknowledgement is written.
             if isinstance(entry.event, h.Produced):
@@ -364,7 +364,7 @@ class _Checker:
         if former.ended_ns == inf and lasts and not (owner.is_evicted or owner.is_killed):
             remaining_s = ((owner.lease_until_ns or 0) - self._at_ns) / _S
             text = f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more"
-            # It may have left: its callback only runs when it polls again.
+            # The member may have left: its callback runs only when it polls again.
             owner.overtaken.setdefault(
                 new.partition,
                 Violation(rule=Rule.OWNERS_BY_EPOCH, at_ns=self._at_ns, process=process.name, text=text),

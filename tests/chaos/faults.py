@@ -1,7 +1,7 @@
-"""The faults: each is a context manager that begins it and ends it; its kind says how long it lasts.
+"""The faults: each is a context manager that begins and ends the fault; its kind has the duration.
 
-A fault gets the world, its target and a number for choices that it makes itself. Its end must leave the world so that
-the group can consume to its end; `World.heal` follows all the same.
+A fault receives the world, its target and a number for its own random choices. It must end in a state in which the
+group can consume to the end of the topic; `World.heal` is called in any case.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def broker_stop(world: World, target: str, _: int) -> Iterator[None]:
 
 @_fault("broker-pause", Family.BROKERS, 1, 12)
 def broker_pause(world: World, target: str, _: int) -> Iterator[None]:
-    """Suspend a node: its connections stay open, and silent."""
+    """Suspend a node: its connections stay open, without responses."""
     with _paused_node(world, int(target)):
         yield
 

@@ -143,7 +143,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed:
-    """The harness ends this process, so that its place may be released at once. Written before the signal is sent."""
+    """The harness ends this process, so another may replace it at once. Written before the signal is sent."""
 
     member: str
 
@@ -360,7 +360,7 @@ class Entry:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Read a line. Raises ValueError if it is not a complete one."""
+        """Read a line. Raises ValueError if the line is not complete."""
         try:
             named = json.loads(line)
             at, process, kind = named.pop("at"), named.pop("process"), _KINDS[named.pop("event")]

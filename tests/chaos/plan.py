@@ -1,4 +1,4 @@
-"""What happens in a round, drawn from its seed before the round begins: members, faults, and their moments.
+"""The plan of a round, drawn from its seed before the round begins: members, faults, and their moments.
 
 Pure. A moment is a number of records that the group has received, not a time: a repeated round begins its faults at the
 same points of its work, on a machine of any speed. Only durations are seconds, because sessions are.
@@ -61,17 +61,17 @@ class Loop(StrEnum):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another client runs it."""
+        """Whether the member uses another client."""
         return self in {Loop.RAW, Loop.JAVA}
 
     @property
     def has_handlers(self) -> bool:
-        """Whether it is a `Processor`."""
+        """Whether the member is a `Processor`."""
         return self in {Loop.PROCESSOR, Loop.TRANSACTIONS}
 
 
 class Identity(StrEnum):
-    """How a member is known to its group."""
+    """How the group identifies a member."""
 
     DYNAMIC = "dynamic"
     STATIC = "static"
@@ -105,7 +105,7 @@ class MemberPlan:
 
     @property
     def instance_id(self) -> str | None:
-        """Its group.instance.id, if that is fixed."""
+        """The member's group.instance.id, if it is fixed."""
         is_static = self.identity is Identity.STATIC and self.loop is not Loop.MANUAL
         return (self.place or self.name) if is_static else None
 
@@ -133,7 +133,7 @@ class MemberPlan:
 
 
 class Family(StrEnum):
-    """What a fault affects: two faults at the same time affect different families."""
+    """The family of a fault's targets: two faults at the same time affect different families."""
 
     BROKERS = "brokers"
     MEMBERS = "members"

@@ -59,7 +59,7 @@ class Orders:
 
 
 class Member:
-    """The consumer, and what it has in hand."""
+    """The consumer, and its uncommitted records."""
 
     def __init__(self, writer: h.HistoryWriter, orders: Orders) -> None:
         from consumer_membership import Consumer  # noqa: PLC0415 - after a planted bug was applied
@@ -77,7 +77,7 @@ class Member:
         self.consumer: Consumer = Consumer(config)
 
     def end(self) -> None:
-        """Close soon."""
+        """Have the member close its consumer after the present call."""
         self._ends.set()
 
     def be_busy(self) -> None:

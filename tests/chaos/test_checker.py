@@ -130,7 +130,7 @@ def test_record_that_no_member_received_is_lost() -> None:
 
 
 def test_records_of_a_recreated_topic_need_not_arrive() -> None:
-    """A deleted topic takes its records with it."""
+    """Records of a deleted topic need not be received."""
     recreated = at(3, "harness", h.Recreated(topic="orders"))
     assert broken(A_OWNS, recreated, produced(0, seconds=4), received(5, "a", 0), SETTLED) == set()
 
@@ -246,7 +246,7 @@ def test_next_processor_may_skip_finished_records() -> None:
 
 
 def test_processor_must_not_commit_beyond_an_unfinished_record() -> None:
-    """Received is not finished."""
+    """A received record is not a finished record."""
     entries = [*received(2, "a", 0, 1, 2, 3), *finished(3, "a", 1, 2, 3), *committed(4, "a", 4)]
     assert broken(PROCESSOR, entries, SETTLED) == {Rule.COMMIT_UNREAD}
 
@@ -270,7 +270,7 @@ def test_record_of_a_revoked_partition_is_reported() -> None:
 
 
 def test_client_without_callbacks_may_receive_without_an_assignment() -> None:
-    """What a client does not write is not judged."""
+    """Rules about facts that a client does not write are not applied."""
     assert broken(started(0, "a", has_callbacks=False), produced(0), received(2, "a", 0), SETTLED) == set()
 
 

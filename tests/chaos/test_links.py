@@ -1,4 +1,4 @@
-"""The network between a member and its brokers: each mode does what its name says, on a server of one response."""
+"""The network between a member and its brokers: each mode has the effect of its name, on an echo server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.links import Links, Mode
 from tests.support.waiting import PATIENCE_S
 
 _SIZE = struct.Struct(">i")
-#: For what never arrives: shorter does not make the result wrong, only weaker.
+#: The wait for a frame that must not arrive; a shorter time makes the test weaker, never wrong.
 _SHORT_S = 0.2
 
 

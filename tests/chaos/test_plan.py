@@ -1,4 +1,4 @@
-"""The rounds that a seed draws: equal for equal seeds, and within what was asked for."""
+"""The rounds that a seed draws: equal for equal seeds, and within the limits of the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_covering_draws_all_faults_and_loops_in_few_rounds(seed: int) -> None:
 
 
 def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
-    """A failed round is repeated without those before it."""
+    """A failed round is repeated without the rounds before it."""
     plans = covered(1, 20)
     assert [draw(plan.seed, KINDS, NODES) for plan in plans] == plans
     assert covered(1, 20) == plans
@@ -86,7 +86,7 @@ def test_two_faults_of_a_round_affect_different_families() -> None:
 
 
 def test_a_group_of_the_consumer_protocol_has_no_members_of_confluent_kafka() -> None:
-    """They join classic groups, with the strategy of all others, as members of Java do."""
+    """Raw members join classic groups, with the strategy of all other members, as Java members do."""
     for one in rounds():
         assert len({(member.protocol, member.strategy) for member in one.members}) == 1
         if one.members[0].protocol is not Protocol.CLASSIC:

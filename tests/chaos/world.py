@@ -1,4 +1,4 @@
-"""A cluster, and on it the group of a round: its members in processes, its producer, and what it has received."""
+"""A cluster, and on it the group of a round: its members in processes, its producer, and its received records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 #: Keys per partition, for the order within keys.
 _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
-#: How long a member may take to close: longer than a commit to a broker that is away.
+#: How long a member may take to close: longer than a commit to a broker that does not respond.
 CLOSE_S = 60.0
 _RESTART_S = 0.3
 #: How long the deletion of a group may take: members that were killed have a session.
@@ -62,7 +62,7 @@ def cluster(version: str) -> Iterator[Broker]:
 
 
 class Progress:
-    """What the members of a round have written so far; it reads each line once.
+    """The history that the members of a round have written so far; each line is read once.
 
     A record is received once for each group, because members with `assign` have groups of their own. Faults begin
     after a number of records that these `groups` have received.

@@ -1,4 +1,4 @@
-"""What must hold of hand-overs of instance ids, in every run (`membership.consumer.hand_over`).
+"""The invariants of hand-overs of instance ids, checked in every run (`membership.consumer.hand_over`).
 
 A newcomer prepares, leaves its note, and joins when the id is free; a holder releases its place for each newcomer once,
 and takes a fixed id again only after the newcomer had the time to come. So two processes never take an id from each
@@ -30,7 +30,7 @@ _ROUNDING_S = 1e-9
 
 @dataclass(slots=True)
 class _Seen:
-    """What is remembered of one process."""
+    """The facts about one process that the invariants need."""
 
     #: The number of the latest order to prepare for partitions.
     ordered: int = 0
@@ -46,7 +46,7 @@ class _Seen:
 
 
 class HandOvers:
-    """Looks at every hand-over of a world, and raises Violation."""
+    """Checks every hand-over of a world, and raises Violation."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.chaos import Run
     from tests.simulation.process import Process
 
-#: How long after the start of a new process something happens to it, or to the old one.
+#: How long after the start of a new process a fault affects it, or the old process.
 FATE_WITHIN_S = 4.0
 #: How long a deployment waits for a process that does not become ready.
 READY_WITHIN_S = 6.0
@@ -136,7 +136,7 @@ class Surges:
         self._world.after(delay_s if self._run.profile.fates else HAND_OVER_S, self._end_surplus)
 
     def _keep_the_living(self) -> None:
-        """A process that lives needs no replacement."""
+        """Note that the process is alive: it needs no replacement."""
         seats = self._run.seats
         for process in self._world.living:
             if not process.application.is_leaving:
@@ -165,7 +165,7 @@ class Surges:
     # ---- a clean run ----
 
     def settled(self) -> None:
-        """Remember who has what, before the first deployment of a clean run."""
+        """Note the partitions of each id, before the first deployment of a clean run."""
         self._shares, self._epoch = self._now()
 
     def check_end(self) -> None:

@@ -40,7 +40,7 @@ class Way:
     kind: str
 
     def config(self, place: int) -> Mapping[str, str]:
-        """The instance id of the member at this place, or the pool."""
+        """Return the instance id of the member with this number, or the pool."""
         if self.kind == POOL:
             return {"group.instance.id.pool": f"member-{{0..{_MEMBERS - 1}}}"}
         policy = {"group.instance.id.conflict.policy": "wait"} if self.kind == WAIT else {}
@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (self.gap, self.repeated, self.lost)
 
 
@@ -115,7 +115,7 @@ def run(bench: Bench) -> Figure:
 
 
 def _replace_members(bench: Bench, way: Way, topic: str, rounds: int, into: Measured) -> None:
-    """Replace one member after the other; what each handled is known when it has left."""
+    """Replace one member after the other; each reports its handled records when it has left."""
     chance = bench.chance_of_own(bench.chance.random())
     config = bench.config(way.side)
     replaced: list[tuple[GroupMember, GroupMember, frozenset[int]]] = []
@@ -160,7 +160,7 @@ def _replace(way: Way, old: GroupMember, new: GroupMember, chance: random.Random
 
 
 def judge(old: Sequence[Record], new: Sequence[Record], share: frozenset[int], into: Measured) -> None:
-    """Add the gaps of one replacement, and the records that both handled or neither did."""
+    """Add the gaps of one replacement, and the records that both members or neither member handled."""
     with counted_in(*into.series):
         for change in handovers(old, new, share):
             last = max(record.offset for record in old if record.partition == change.partition)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SESSION_S = 6.0
 JAVA = "java"
-"""The module of the side that is no Python module."""
+"""The value of `module` for the Java side, which is not a Python module."""
 
 _HEARTBEAT_S = 2.0
 _BROKER = {
@@ -63,11 +63,11 @@ _TAIL_S = 8.0
 _SET_BACK_S = 3600.0
 _POLICY = "group.instance.id.conflict.policy"
 _ROUNDS, _FEWER_ROUNDS = 25, 6
-"""Of each fault, with leases and on the other sides."""
+"""The number of rounds of each fault: with leases, and on the other sides."""
 
 
 class Fault(Enum):
-    """What happens to the older owner."""
+    """The fault that affects the older owner."""
 
     STOPPED = "SIGSTOP for 1 to 3 sessions, then SIGCONT"
     COORDINATOR = "cut off from the coordinator only"
@@ -92,7 +92,7 @@ class Member:
     is_static: bool
 
     def __str__(self) -> str:
-        """Its name in details."""
+        """The name of the kind in the details of a figure."""
         return f"{self.protocol}, {'static' if self.is_static else 'dynamic'}"
 
     def config(self, name: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all rounds share."""
+    """The objects that all rounds share."""
 
     bootstrap: str
     topic: str

@@ -56,7 +56,7 @@ class Way:
     kind: Kind
 
     def config(self, place: int, members: int) -> Mapping[str, str]:
-        """Return the settings of the member at this place."""
+        """Return the settings of the member with this number."""
         match self.kind:
             case Kind.WAIT:
                 return {"group.instance.id.pool": f"member-{{0..{members - 1}}}"}
@@ -73,7 +73,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a group is, and how much flows.
+    """The size of a group, and the rate of its records.
 
     Attributes:
         members: The number of processes.
@@ -93,11 +93,11 @@ class Size:
 
     @property
     def beats_per_s(self) -> float:
-        """How often a second each partition gets records."""
+        """How many times in a second each partition receives records."""
         return self.records_per_s / self.partitions / self.burst
 
     def __str__(self) -> str:
-        """Its name in tables."""
+        """The name of the cell in tables."""
         return f"{self.members} processes, {self.records_per_s:,} records/s"
 
 
@@ -153,7 +153,7 @@ class Measured:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (self.stall, self.gap, self.repeated, self.lost, self.moved)
 
 
