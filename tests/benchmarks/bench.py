@@ -181,9 +181,16 @@ class Bench:
 
     @contextmanager
     def streaming(
-        self, topic: str, beats_per_s: float, total: int = 0, partitions: int = PARTITIONS, burst: int = 1
+        self,
+        topic: str,
+        beats_per_s: float,
+        total: int = 0,
+        partitions: int = PARTITIONS,
+        burst: int = 1,
+        *,
+        spread: bool = False,
     ) -> Iterator[Worker]:
-        """Produce a steady stream into a topic until the context ends.
+        """Produce a steady stream into a topic until the context ends (`workers.stream.Job`).
 
         Raises:
             WorkerFailedError: A record was not acknowledged.
@@ -195,6 +202,7 @@ class Bench:
             beats_per_s=beats_per_s,
             total=total,
             burst=burst,
+            spread=spread,
         )
         with Worker("stream", job) as worker:
             worker.expect("streaming", 30.0)

@@ -214,7 +214,9 @@ def run(bench: Bench) -> Figure:
     for size in sizes:
         topic = bench.topic("rolling", size.partitions)
         measured = [Measured.of(way.side, size) for way in ways]
-        with bench.streaming(topic, size.beats_per_s, partitions=size.partitions, burst=size.burst) as stream:
+        with bench.streaming(
+            topic, size.beats_per_s, partitions=size.partitions, burst=size.burst, spread=True
+        ) as stream:
             for way, into in zip(ways, measured, strict=True):
                 with counted_in(*into.series):
                     _deploy(bench, way, size, topic, into)

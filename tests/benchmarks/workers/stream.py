@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class Job:
         value_bytes: The size of each value.
         burst: How many records a beat writes to each partition. librdkafka sends a request for each partition, so that
             many partitions at a high rate need requests with several records.
+        spread: Whether the partitions of a beat take turns, evenly over its time; else all get their records at once,
+            so that all members of a group work at the same moment.
     """
 
     bootstrap: str
@@ -35,6 +38,12 @@ class Job:
     total: int = 0
     value_bytes: int = 100
     burst: int = 1
+    spread: bool = False
+
+    def turns(self) -> list[list[int]]:
+        """Return the partitions that get records at the same time, in the order of one beat."""
+        partitions = range(self.partitions)
+        return [[one] for one in partitions] if self.spread else [list(partitions)]
 
 
 def main() -> None:
@@ -48,21 +57,25 @@ def main() -> None:
             refused.append(str(error))
 
     padding = b"." * (job.value_bytes - NUMBER_AND_TIME.size)
+    turns = job.turns()
+    interval_s = 1 / job.beats_per_s / len(turns)
     number = 0
-    began = beat_at = time.monotonic()
+    began = turn_at = time.monotonic()
     say("streaming")
-    while (job.total == 0 or number < job.total) and next_order() != END:
-        for partition in (one for one in range(job.partitions) for _ in range(job.burst)):
+    for turn in itertools.cycle(turns):
+        if (job.total and number >= job.total) or next_order() == END:
+            break
+        for partition in (one for one in turn for _ in range(job.burst)):
             if job.total and number == job.total:
                 break
             value = NUMBER_AND_TIME.pack(number, time.monotonic()) + padding
             producer.produce(job.topic, value, partition=partition, on_delivery=acknowledged)
             number += 1
         producer.poll(0)
-        # A beat that came late is not made up for: a burst would be a load of its own.
+        # A turn that came late is not made up for: a burst would be a load of its own.
         now = time.monotonic()
-        beat_at = max(beat_at + 1 / job.beats_per_s, now)
-        time.sleep(beat_at - now)
+        turn_at = max(turn_at + interval_s, now)
+        time.sleep(turn_at - now)
     unsent = producer.flush(_FLUSH_S)
     say("streamed", count=number, unsent=unsent, refused=refused, wall_s=time.monotonic() - began)
 
