@@ -203,7 +203,7 @@ ROWS = (
     Row(
         name=rolling.NAME,
         measure=rolling.run,
-        compares="ours: hand-over, pool, static, dynamic; raw: static, dynamic; two sizes, two rates",
+        compares="ours: hand-over, pool, static, dynamic; raw, Java: static, dynamic; two sizes, two rates",
         workers=("ownership",),
         unit="s",
         bounds=(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 from consumer_membership.devbroker import start
 from tests.benchmarks.bench import Figure, Side, counted_in, tell
 from tests.benchmarks.clock_offsets import ClockOffsets, compiled
-from tests.benchmarks.java_owner import compile_owner, owner_command
+from tests.benchmarks.java_owner import JAVA, OWNER, compile_worker, owner_command
 from tests.benchmarks.processes import Worker, WorkerFailedError, worker_command
 from tests.benchmarks.proxy import ALL_KINDS
 from tests.benchmarks.samples import Series, at_most
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tests.benchmarks.samples import Check
 
 SESSION_S = 6.0
-JAVA = "java"
-"""The value of `module` for the Java side, which is not a Python module."""
 
 _HEARTBEAT_S = 2.0
 _BROKER = {
@@ -166,7 +164,7 @@ def run(bench: Bench) -> Figure:
         own = replace(bench, bootstrap=broker.bootstrap_servers)
         topic = own.filled_topic("overlap", _RECORDS, partitions=1)
         path = Path(folder)
-        compile_owner(path)
+        compile_worker(path, OWNER)
         setting = Setting(bootstrap=broker.bootstrap_servers, topic=topic, folder=path, library=compiled(path))
         contests = _contests(own)
         rounds = [

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, Side, counted_in, tell
 from tests.benchmarks.groups import is_balanced, owned_by
+from tests.benchmarks.java_owner import JAVA, OWNERSHIP, compile_worker, ownership_command
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Check, Series, at_most, median_of
 from tests.benchmarks.workers import ownership
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.bench import Bench
     from tests.benchmarks.processes import Said
 
 NAME = "rolling"
@@ -210,6 +213,8 @@ def run(bench: Bench) -> Figure:
         Way(side=bench.raw("raw static, restarted"), kind=Kind.RESTART),
         Way(side=bench.ours("dynamic"), kind=Kind.SURGE),
         Way(side=bench.raw("raw dynamic"), kind=Kind.SURGE),
+        Way(side=java("Java static, restarted"), kind=Kind.RESTART),
+        Way(side=java("Java dynamic"), kind=Kind.SURGE),
     )
     for size in sizes:
         topic = bench.topic("rolling", size.partitions)
@@ -230,17 +235,23 @@ def run(bench: Bench) -> Figure:
         checks=tuple(checks),
         notes=(
             *(
-                f"{size}: {size.partitions} partitions; {size.beats_per_s:.0f} times a second each gets {size.burst}"
+                f"{size}: {size.partitions} partitions; {size.beats_per_s:.0f} beats/s of {size.burst}, in turns"
                 for size in sizes
             ),
             *rates,
             *dict.fromkeys(f"{way.side.label}: {way.kind.value}" for way in ways),
             "every new process is started, and has its imports, before the replacement begins",
+            "Java: every new process has created and closed a consumer before, so that its classes are loaded",
             "gap: last record of a partition before it changed its process to the first record after it",
             "stall: as the gap, but counted from the moment at which the first record was sent if that was later",
             f"pool, wait: the new process waits {_WAITING_S[0]:.0f} to {_WAITING_S[1]:.0f} s",
         ),
     )
+
+
+def java(label: str) -> Side:
+    """Return Java's side, with the consumer protocol."""
+    return Side(label=label, module=JAVA, config={"group.protocol": "consumer"})
 
 
 def _checks(way: Way, size: Size, into: Measured) -> list[Check]:
@@ -266,11 +277,16 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
     config = bench.config(way.side)
     rounds = bench.count(size.rounds, size.quick)
     with ExitStack() as stack:
+        is_java = way.side.module == JAVA
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if is_java:
+            compile_worker(folder, OWNERSHIP)
 
         def process(place: int) -> Process:
             settings = {**config, **way.config(place, size.members)}
             job = ownership.Job(module=way.side.module, config=settings, topic=topic)
-            return Process(stack.enter_context(Worker("ownership", job)))
+            command = ownership_command(folder, job) if is_java else None
+            return Process(stack.enter_context(Worker("ownership", job, command=command)))
 
         members = [process(place) for place in range(size.members)]
         for one in members:

@@ -72,10 +72,10 @@ def main() -> None:
             producer.produce(job.topic, value, partition=partition, on_delivery=acknowledged)
             number += 1
         producer.poll(0)
-        # A turn that came late is not made up for: a burst would be a load of its own.
+        # What is later than one beat is not made up for: a burst would be a load of its own.
         now = time.monotonic()
-        turn_at = max(turn_at + interval_s, now)
-        time.sleep(turn_at - now)
+        turn_at = max(turn_at + interval_s, now - 1 / job.beats_per_s if job.spread else now)
+        time.sleep(max(0.0, turn_at - now))
     unsent = producer.flush(_FLUSH_S)
     say("streamed", count=number, unsent=unsent, refused=refused, wall_s=time.monotonic() - began)
 
