@@ -18,7 +18,7 @@ from consumer_membership.processing import HandlerContext, Processor
 from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import configure_group, create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
 from tests.support.versions import NEWEST
@@ -164,6 +164,29 @@ def test_dynamic_member_that_is_cut_off_stops_before_the_next_owner_begins(quick
                     began_at = monotonic()
             assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
         assert 0.0 < last_at < began_at
+
+
+def test_member_that_is_cut_off_after_its_session_was_lowered_stops_in_time(quick_broker: Broker) -> None:
+    """The timeout is read while the member runs, so its lease has the length of the new session."""
+    servers = quick_broker.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 1), unique("group")
+    keys: dict[str, object] = {"group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    produce(servers, topic, 5000)
+    with Proxy(servers) as proxy, member(proxy.address, group, topic, **keys) as old:
+        poll_until(lambda: old.membership().session_timeout_s == 6.0, "the former session", old)
+        configure_group(servers, group, {"consumer.session.timeout.ms": "2000"})
+        wait_until(lambda: old.membership().session_timeout_s == 2.0, "the new session", between=lambda: old.poll(0.01))
+        assert old.lease(Partition(topic, 0)).remaining <= 0.95 * 2.0
+        proxy.cut()
+        with member(servers, group, topic, **keys) as new:
+            last_at = began_at = 0.0
+            while not began_at:
+                if is_record(old.poll(0)):
+                    last_at = monotonic()
+                if is_record(new.poll(0.02)):
+                    began_at = monotonic()
+            assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
+        assert last_at < began_at
 
 
 def test_handler_receives_the_lease_of_its_partition_with_its_first_record(kafka: Broker) -> None:

@@ -17,10 +17,6 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclOperation,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourceType,
 )
 
@@ -33,7 +29,7 @@ from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import configure_group, create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST, OLDEST
@@ -62,16 +58,6 @@ def topic(broker: Broker) -> str:
 def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: Any) -> Worker:
     """A static member in a thread."""
     return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **config)
-
-
-def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
-    """Set these dynamic configurations of the group, as an operator does."""
-    changed = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
-    ]
-    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 _CRASHES = """

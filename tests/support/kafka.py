@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.waiting import wait_until
@@ -174,3 +174,13 @@ def transaction(bootstrap_servers: str, topic: str, name: str) -> Iterator[Produ
     producer.flush(_TIMEOUT_S)
     yield producer
     producer.abort_transaction(_TIMEOUT_S)
+
+
+def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
+    """Set these dynamic configurations of the group, as an operator does."""
+    changed = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result()

@@ -341,13 +341,13 @@ class InstanceClaim:
         self.predecessor.joined(self.id)
         self._enter(_T.ADMITTED)
 
-    def ask_if_due(self, *, is_settled: bool) -> None:
+    def ask_if_due(self, *, is_settled: bool, interval_s: float | None) -> None:
         """Send the due requests; the coordinator is known.
 
         The session timeout can wait until everything more urgent is done (`is_settled`).
         """
         if is_settled or self.is_waiting:
-            self.session.ask_if_due()
+            self.session.ask_if_due(interval_s)
         if self.state is _S.LOOKING and self._event.now >= self._attempt.look_at:
             self._enter(_T.ASKED)
             self._watch.ask(self._event.now)

@@ -343,7 +343,7 @@ class ConsumerProtocol:
     def prepare(self) -> MembershipEnd | None:
         """Request the data that is needed to join as an instance, and for a lease."""
         if (self._settings.is_static or self._settings.has_leases) and self._coordinator.is_known:
-            self.claim.ask_if_due(is_settled=self.state is _S.STABLE)
+            self.claim.ask_if_due(is_settled=self.state is _S.STABLE, interval_s=self.heartbeats.broker_interval_s)
             if self._hands_over:
                 self._exchange_notes()
         return None

@@ -19,12 +19,14 @@ class SessionTimeout:
 
     The timeout is read after each join, when the broker's heartbeat interval changed (an operator who changed that may
     also have changed the timeout), and again after each session: a lowered timeout is known after at most one former
-    session.
+    session. With leases it is read again after each heartbeat interval of the broker: the coordinator applies another
+    timeout to each member's next heartbeat, and a lease must not be longer.
     """
 
     def __init__(self, event: EventContext, settings: MemberSettings) -> None:
         self._event = event
         self._max_poll_interval_s = settings.max_poll_interval_s
+        self._has_leases = settings.has_leases
         #: None: the broker has not reported it.
         self.timeout_s: float | None = None
         self._is_wanted = False
@@ -40,10 +42,11 @@ class SessionTimeout:
         """Read the timeout as soon as possible."""
         self._is_wanted = True
 
-    def ask_if_due(self) -> None:
-        """Request the timeout, unless it was read a short time ago."""
+    def ask_if_due(self, interval_s: float | None) -> None:
+        """Request the timeout, unless it was read a short time ago. `interval_s`: the broker's heartbeat interval."""
         now = self._event.now
-        is_old = self._asked_at is not None and now >= self._asked_at + self.longest_s
+        longest_s = self.longest_s if interval_s is None or not self._has_leases else min(interval_s, self.longest_s)
+        is_old = self._asked_at is not None and now >= self._asked_at + longest_s
         if self._is_wanted or is_old:
             self._is_wanted, self._asked_at = False, now
             self._event.emit(LearnSessionTimeout())

@@ -781,6 +781,17 @@ def test_session_timeout_is_requested_again_after_each_session(learned_s: float 
     assert lease_until <= scene.now + 6.0
 
 
+def test_member_with_leases_requests_the_session_timeout_again_after_each_heartbeat_interval() -> None:
+    """The coordinator applies a lowered timeout to the next heartbeat, and the lease must not be longer."""
+    scene = stable(A0, has_leases=True)
+    scene.feed(SessionTimeoutLearned(session_timeout_s=45.0))
+    begin, before = scene.now, len(scene.all(LearnSessionTimeout))
+    while len(scene.all(LearnSessionTimeout)) == before:
+        scene.after(0.25).settle()
+        assert scene.now < begin + 100.0
+    assert scene.now - begin == pytest.approx(INTERVAL_S, abs=0.5)
+
+
 def test_dynamic_member_does_not_request_the_session_timeout() -> None:
     """A dynamic member has no place that it keeps while it is away."""
     assert stable(A0).all(LearnSessionTimeout) == []
