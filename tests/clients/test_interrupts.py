@@ -26,6 +26,9 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
+#: Each line of `close` needs a consumer of its own, so its lines are divided among this many tests.
+PARTS = 4
+
 
 @pytest.fixture(scope="module")
 def long_topic(cluster: MockCluster) -> str:
@@ -235,10 +238,13 @@ def test_rebalance_step_interrupted_at_any_line_is_completed_by_later_polls(
     assert interrupted_everywhere(application, prepare, lambda: application.take(consumer.poll(0)), go_on) > 20
 
 
-def test_close_interrupted_at_any_line_commits_only_returned_records(cluster: MockCluster, long_topic: str) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_close_interrupted_at_any_line_commits_only_returned_records(
+    cluster: MockCluster, long_topic: str, part: int
+) -> None:
     """An interrupted `close` can be repeated; the membership thread ends, and commits cover only returned records."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "group", "auto.offset.reset": "earliest"}
-    for line in count(1):
+    for line in count(1 + part, PARTS):
         # Not by the fixture, which would keep hundreds of handles.
         consumer = subscribed(lambda: ScriptedConsumer(config), long_topic, [])
         consumer.member.assign({TopicPartition(long_topic, number): 0 for number in range(PARTITIONS)})
