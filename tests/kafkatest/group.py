@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
-from tests.kafkatest.clients import Client, GroupProtocol, MemberOptions, arguments, command
+from tests.kafkatest.clients import Client, MemberOptions, arguments, command
 from tests.kafkatest.ledger import BrokenRuleError, GroupLedger, MemberLedger, MemberState
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -124,12 +124,7 @@ class Group:
             for line in stdout:
                 with self.changed:
                     try:
-                        self.ledger.take(
-                            member.ledger,
-                            json.loads(line),
-                            is_eager=options.is_eager,
-                            is_consumer=options.protocol is GroupProtocol.CONSUMER,
-                        )
+                        self.ledger.take(member.ledger, json.loads(line), is_eager=options.is_eager)
                     except BrokenRuleError as error:
                         self.broken.append(error)
                     self.changed.notify_all()

@@ -52,7 +52,7 @@ class GroupLedger:
     position: dict[int, int] = field(default_factory=dict)
     committed: dict[int, int] = field(default_factory=dict)
 
-    def take(self, member: MemberLedger, event: Mapping[str, Any], *, is_eager: bool, is_consumer: bool) -> None:
+    def take(self, member: MemberLedger, event: Mapping[str, Any], *, is_eager: bool) -> None:
         """Apply one event of a member.
 
         Raises:
@@ -70,10 +70,10 @@ class GroupLedger:
                 member.assignment = assigned if is_eager else member.assignment | assigned
             case "partitions_revoked":
                 member.revoked_count += 1
-                if not is_consumer:
-                    # A member of the consumer protocol reports records of its other partitions meanwhile.
+                if is_eager:
                     member.state = MemberState.REBALANCING
-                if not is_eager:
+                else:
+                    # It reports records of its other partitions meanwhile (KIP-429, KIP-848).
                     member.assignment -= _partitions(event)
                 member.position = {}
             case "records_consumed":

@@ -35,11 +35,11 @@ def committed(partition: int, offset: int) -> dict[str, Any]:
     }
 
 
-def take(*events: dict[str, Any], is_eager: bool = False, is_consumer: bool = False) -> MemberLedger:
+def take(*events: dict[str, Any], is_eager: bool = False) -> MemberLedger:
     """Apply events of one member in a group of its own."""
     member, group = MemberLedger("m"), GroupLedger()
     for event in events:
-        group.take(member, event, is_eager=is_eager, is_consumer=is_consumer)
+        group.take(member, event, is_eager=is_eager)
     return member
 
 
@@ -47,7 +47,7 @@ def test_ledger_accepts_a_correct_member() -> None:
     """Records in order, committed afterwards, and partitions that come and go."""
     events = [assigned(0), consumed(0, 0, 4), committed(0, 5), consumed(0, 5, 5), assigned(1), revoked(0)]
     member = take(*events)
-    assert (member.assignment, member.consumed, member.state) == ({1}, 6, MemberState.REBALANCING)
+    assert (member.assignment, member.consumed, member.state) == ({1}, 6, MemberState.JOINED)
     assert (member.assigned_count, member.revoked_count) == (2, 1)
 
 
@@ -57,12 +57,12 @@ def test_eager_assignment_replaces_the_former_one() -> None:
     assert take(assigned(0), assigned(1)).assignment == {0, 1}
 
 
-def test_member_of_the_consumer_protocol_reports_records_between_revocation_and_assignment() -> None:
-    """Its other partitions are not affected."""
+def test_incremental_member_reports_records_between_revocation_and_assignment() -> None:
+    """Its other partitions are not affected: cooperative classic members and members of the consumer protocol."""
     events = [assigned(0, 1), revoked(0), consumed(1, 0, 3)]
-    assert take(*events, is_consumer=True).consumed == 4
+    assert take(*events).consumed == 4
     with pytest.raises(BrokenRuleError, match="without an assignment"):
-        take(*events)
+        take(*events, is_eager=True)
 
 
 @pytest.mark.parametrize(
