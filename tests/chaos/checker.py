@@ -213,6 +213,8 @@ class _Checker:
         self._outputs: dict[str, Counter[tuple[Partition, int]]] = defaultdict(Counter)
         #: Groups whose offsets were deleted: their records are processed again.
         self._reset: set[str] = set()
+        #: Processes that an administrator removed, perhaps before they wrote their start.
+        self._evicted: set[str] = set()
         self._settled_ns: int | None = None
         self._at_ns = 0
         self._process = ""
@@ -269,7 +271,9 @@ class _Checker:
     def _take(self, entry: Entry) -> None:
         event = entry.event
         if isinstance(event, h.Started):
-            self.processes[entry.process] = _Process(entry.process, event, event.instance_id)
+            process = _Process(entry.process, event, event.instance_id)
+            process.is_evicted = entry.process in self._evicted
+            self.processes[entry.process] = process
             self._groups.setdefault(event.group, {})
         elif entry.process in self.processes:
             self._take_from_member(self.processes[entry.process], entry)
@@ -286,7 +290,9 @@ class _Checker:
                     log = self._log(event.group, partition)
                     log.committed = log.observed = 0
             case h.Evicted():
-                self.processes[event.member].is_evicted = True
+                self._evicted.add(event.member)
+                if event.member in self.processes:
+                    self.processes[event.member].is_evicted = True
             case h.Killed():
                 if event.member in self.processes:
                     self.processes[event.member].is_killed = True

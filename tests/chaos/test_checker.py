@@ -318,6 +318,13 @@ def test_removed_or_killed_owner_may_be_replaced_during_its_lease(event: Event) 
     assert broken(LEASED, at(4, "harness", event), takes, SETTLED) == set()
 
 
+def test_process_may_be_removed_before_it_writes_its_start() -> None:
+    """The harness removes all processes that live, also those that are starting."""
+    takes = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3)]
+    removed = at(-1, "harness", h.Evicted(member="a"))
+    assert broken(removed, LEASED, takes, statement(5.5, "a", lease_s=8.0), SETTLED) == set()
+
+
 def test_record_after_the_lease_is_reported() -> None:
     """A call that begins after the end of the lease returns no record."""
     assert broken(LEASED, received(9, "a", 2, 3), SETTLED) == {Rule.OWNERS_BY_LEASE}
