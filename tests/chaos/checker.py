@@ -48,8 +48,8 @@ class Rule(StrEnum):
         COMMIT_UNREAD: A commit was acknowledged that is ahead of the received (processor: finished) records.
         COMMIT_NOT_OWNED: A member committed a partition that it does not own, and the commit was acknowledged.
         OFFSETS_BACK: A committed offset went back.
-        OWNERS_BY_EPOCH: A partition was assigned although the lease of its owner lasted, which still claims or uses it
-            afterwards; or at an epoch that is not newer than its owner's.
+        OWNERS_BY_EPOCH: A partition was assigned although the lease of its owner lasted, which claims, uses or revokes
+            it afterwards; or at an epoch that is not newer than its owner's.
         OWNERS_BY_LEASE: A member with leases received a record after its lease, or after a newer owner's first one.
         TRANSACTIONS: A source record has no result, or more than one, in the output of transactions.
         STATEMENT: A sample of `membership()` or `health()` was false.
@@ -370,25 +370,22 @@ class _Checker:
         if former.ended_ns == inf and lasts and not (owner.is_evicted or owner.is_killed):
             remaining_s = ((owner.lease_until_ns or 0) - self._at_ns) / _S
             text = f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more"
-            # The member may have left: its callback runs only when it polls again.
+            # The member may have left: then its on_lost runs when it polls again.
             owner.overtaken.setdefault(
                 new.partition,
                 Violation(rule=Rule.OWNERS_BY_EPOCH, at_ns=self._at_ns, process=process.name, text=text),
             )
 
-    def _judge_overtaken(
-        self, owner: _Process, begun_ns: int, claimed: Iterable[Partition], *, is_complete: bool
-    ) -> None:
-        """Judge a member that claims, or uses, these partitions; `is_complete`: it claims no others."""
-        for partition, violation in list(owner.overtaken.items()):
-            if begun_ns <= violation.at_ns:
-                continue
-            if partition in claimed:
-                self.violations.append(violation)
-            if partition in claimed or is_complete:
-                del owner.overtaken[partition]
+    def _judge_overtaken(self, owner: _Process, begun_ns: int, claimed: Iterable[Partition]) -> None:
+        """Judge a member that claims, uses or revokes these partitions."""
+        for partition in claimed:
+            violation = owner.overtaken.get(partition)
+            if violation is not None and begun_ns > violation.at_ns:
+                self.violations.append(owner.overtaken.pop(partition))
 
     def _give_up(self, process: _Process, partitions: Iterable[Partition], *, was_lost: bool = False) -> None:
+        if not was_lost:
+            self._judge_overtaken(process, self._at_ns, partitions)
         for partition in partitions:
             process.overtaken.pop(partition, None)
             ownership = process.owned.pop(partition, None)
@@ -402,7 +399,7 @@ class _Checker:
         self._received += 1
         log = self._log(process.started.group, event.partition)
         self._note_stall(log, event)
-        self._judge_overtaken(process, event.begun_ns, [event.partition], is_complete=False)
+        self._judge_overtaken(process, event.begun_ns, [event.partition])
         ownership = process.owned.get(event.partition)
         until = process.lease_until_ns
         # A response during the call may have renewed the lease before the record was returned.
@@ -551,7 +548,7 @@ class _Checker:
         if event.lease_until_ns is not None:
             process.lease_until_ns = max(event.lease_until_ns, process.lease_until_ns or 0)
         owned = {item.partition: item.epoch for item in event.owned}
-        self._judge_overtaken(process, event.begun_ns, owned, is_complete=True)
+        self._judge_overtaken(process, event.begun_ns, owned)
         is_reported = process.started.has_callbacks and not process.started.is_manual
         is_settled = event.state == "STABLE" and process.owned_changed_ns < event.begun_ns
         if is_reported and is_settled and owned.keys() != process.owned.keys():

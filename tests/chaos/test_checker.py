@@ -297,10 +297,12 @@ LEASED = [
 
 
 def test_partition_must_not_be_assigned_while_the_lease_of_its_owner_lasts() -> None:
-    """The coordinator, or the leave of another member, must not free a partition that its owner claims or uses."""
+    """The coordinator, or the leave of another member, must not free a partition that is in use."""
     takes = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3)]
     assert broken(LEASED, takes, statement(5.5, "a", lease_s=8.0), SETTLED) == {Rule.OWNERS_BY_EPOCH}
     assert broken(LEASED, takes, received(5.5, "a", 2), SETTLED) == {Rule.OWNERS_BY_EPOCH}
+    revoking = [statement(5.5, "a", None, state="RECONCILE"), revoked(6, "a")]
+    assert broken(LEASED, takes, revoking, SETTLED) == {Rule.OWNERS_BY_EPOCH}
 
 
 def test_owner_that_left_may_be_replaced_before_its_callback_runs() -> None:
