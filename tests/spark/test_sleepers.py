@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from consumer_membership.spark.control import SILENT_MEMBER
 from tests.spark.clusters import SPARK_S
 from tests.spark.sleepers import SESSION_S, Course, slept
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import create_topic, unique
+from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 from tests.support.versions import NEWEST
@@ -76,6 +77,50 @@ def test_progress_shows_a_member_paused_beyond_its_session_as_silent(
             "two partitions each",
             SPARK_S,
         )
+
+
+@dataclass(frozen=True)
+class StoppingSink:
+    """A sink that appends records to a file of its process after guarded work; the first task stops in that work."""
+
+    folder: Path
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Work under the leases, then write."""
+        with context.guard():
+            stopped = self.folder / "stopped"
+            if context.instance == 0 and not stopped.exists():
+                stopped.with_name("new").write_text(str(os.getpid()))
+                stopped.with_name("new").rename(stopped)
+                os.kill(os.getpid(), signal.SIGSTOP)
+        with (self.folder / f"{os.getpid()}.written").open("a") as file:
+            file.writelines(f"{record.partition()} {record.offset()}\n" for record in batch)
+
+    def written(self) -> list[str]:
+        """Return the lines of all processes."""
+        return [line for file in self.folder.glob("*.written") for line in file.read_text().splitlines()]
+
+
+def test_task_with_leases_that_was_stopped_in_its_sink_writes_nothing_of_its_former_partitions(
+    spark: SparkSession, broker_pool: RunBrokers, tmp_path: Path
+) -> None:
+    """Its batch was written by the next owner; a sink that only appends has each record once."""
+    broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
+    config = {"bootstrap.servers": broker.bootstrap_servers, "ownership.lease.enable": True}
+    topic, sink = create_topic(broker.bootstrap_servers, unique("leases"), 4), StoppingSink(tmp_path)
+    with run(spark, config, [topic], unique("group"), sink, 2, show_progress=False) as handle:
+        wait_until(lambda: [len(one.owned) for one in handle.progress()] == [2, 2], "two partitions each", SPARK_S)
+        produce(broker.bootstrap_servers, topic, 400)
+        stopped = tmp_path / "stopped"
+        wait_until(stopped.exists, "the stop of the first task", SPARK_S)
+        try:
+            wait_until(lambda: len(sink.written()) == 400, "all records from the second task", SPARK_S)
+        finally:
+            os.kill(int(stopped.read_text()), signal.SIGCONT)
+        wait_until(lambda: [len(one.owned) for one in handle.progress()] == [2, 2], "two partitions each", SPARK_S)
+        produce(broker.bootstrap_servers, topic, 400)
+        wait_until(lambda: len(set(sink.written())) == 800, "all records", SPARK_S)
+    assert len(sink.written()) == 800
 
 
 def unused(_: list[Message], __: SinkContext) -> None:
