@@ -108,10 +108,12 @@ def most(series: Series) -> float | None:
 def run(bench: Bench) -> Figure:
     """Kill one of three members at a random moment, again and again; then see what raw does under this protocol."""
     topic = bench.topic("crash")
-    ours, classic = (Away.of(side) for side in (bench.ours(), bench.raw("raw classic", group_protocol="classic")))
+    with_proof = bench.ours("takeover-when-dead", group_instance_id_conflict_policy="takeover-when-dead")
+    sides = (bench.ours(), with_proof, bench.raw("raw classic", group_protocol="classic"))
+    ours, proven, classic = (Away.of(side) for side in sides)
     raw = _Refusal.of(bench.raw())
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
-        complaints = crash_in_turns(bench, topic, ours, classic)
+        complaints = crash_in_turns(bench, topic, ours, proven, classic)
         rounds = min(bench.count(3, 1), 3)
         # At the same time: each of them waits and does nothing else.
         with ThreadPoolExecutor(rounds) as lanes:
@@ -119,8 +121,8 @@ def run(bench: Bench) -> Figure:
                 done.result()
     return Figure(
         title="Crash: kill -9 of one of three static members, started again at once",
-        series=(*ours.series, *classic.series, raw.record, raw.error, raw.taken),
-        checks=_checks(ours, classic),
+        series=(*ours.series, *proven.series, *classic.series, raw.record, raw.error, raw.taken),
+        checks=(*_checks(ours, classic), *proven.nothing_moved("crash, takeover-when-dead")),
         notes=(
             f"{RECORDS_PER_S} records a second into {PARTITIONS} partitions, automatic commits, default settings",
             f"each kill {_BETWEEN_S:.0f} to {_BETWEEN_S + HEARTBEAT_S:.0f} s after the last member was back",
@@ -128,6 +130,7 @@ def run(bench: Bench) -> Figure:
             "imports are part of the start; the workers hide hypothesis, which users do not have",
             "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
             ours.timeline(),
+            proven.timeline(),
             classic.timeline(),
             *raw.notes(),
             *complaints,

@@ -128,8 +128,8 @@ class Contest:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The kinds of members; only static ones can have one id, and only those of the consumer protocol can wait."""
-        if self.side.config.get(_POLICY) == "wait":
+        """The kinds of members; only static ones can have one id, and only the consumer protocol has policies."""
+        if _POLICY in self.side.config:
             return tuple(one for one in MEMBERS if one.is_static and one.protocol == "consumer")
         return tuple(one for one in MEMBERS if one.is_static) if self.fault in _TWO else MEMBERS
 
@@ -196,6 +196,7 @@ def run(bench: Bench) -> Figure:
 
 def _contests(bench: Bench) -> list[Contest]:
     waits = {_POLICY: "wait"}
+    with_proof = {_POLICY: "takeover-when-dead"}
     leases = {"ownership.lease.enable": "true"}
 
     def ours(label: str, config: Mapping[str, str]) -> Side:
@@ -222,6 +223,7 @@ def _contests(bench: Bench) -> list[Contest]:
     for fault in Fault:
         if fault in _TWO:
             found.append(contest(ours("with leases, wait", leases | waits), fault, is_bounded=True))
+            found.append(contest(ours("with leases, takeover-when-dead", leases | with_proof), fault, is_bounded=True))
             found.append(contest(ours("without leases, wait", waits), fault))
         found.append(contest(with_leases, fault, is_bounded=fault not in _TWO))
         found.append(contest(without, fault))
