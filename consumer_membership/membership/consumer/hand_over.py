@@ -419,6 +419,17 @@ class Predecessor:
         """Until when a released id is reserved for the successor."""
         return self._released_at + SUCCESSOR_S
 
+    def leaves_its_place(self, instance_id: str | None) -> bool:
+        """Return whether the next join takes this id instead of the released one; true once.
+
+        The coordinator keeps the released id with its partitions under the member id. A join with the same member id
+        and another instance id would replace that target, so no member would own the partitions.
+        """
+        if self.state is not _P.RELEASED or self._released_id in (None, instance_id):
+            return False
+        self._released_id = None
+        return True
+
     def next_deadline(self) -> Instant | None:
         """When a member that holds partitions reads its note again."""
         return self._read_at if self.state is _P.HOLDING and self._awaited is None else None

@@ -399,6 +399,8 @@ class ConsumerProtocol:
             self.heartbeats.sending(request_id, self._event.now)
             self._send(on_behalf, request_id)
             return
+        if self.claim.predecessor.leaves_its_place(self.claim.id):
+            self.member_id = self._new_member_id()
         beat = self.heartbeats.compose(
             member_id=self.member_id,
             instance_id=self.claim.id,

@@ -478,6 +478,15 @@ def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one(
     assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteNote)) == (["i1"], [])
 
 
+def test_predecessor_of_a_pool_joins_with_a_new_member_id_if_it_takes_another_id() -> None:
+    """The coordinator keeps the place of the released id under the former member id, with its partitions."""
+    other = describe(released_of_pool(), i0=OWN, i1=RELEASED)
+    describe(read(other), i0=OWN, i1=RELEASED)
+    assert [(beat.member_id, beat.instance_id) for beat in other.new_beats] == [("member-2", "i1")]
+    other.reject(Verdict.RETRY, LOADING).next_beat()
+    assert other.beats[-1].member_id == "member-2"
+
+
 def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhere() -> None:
     """Its partitions wait for a round trip only."""
     scene = released_of_pool()
