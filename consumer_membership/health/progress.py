@@ -23,7 +23,7 @@ RECENT_S = 5.0
 #: A partition without progress is late after this part of the time after which it is stuck, and at least this number of
 #: seconds: its end is requested from the leader, and records that the leader reported should have arrived by then. A
 #: fetch response takes `fetch.wait.max.ms` at most, unless the broker throttles the client.
-LATE_SHARE, LATE_S = 1 / 12, 1.0
+_LATE_SHARE, _LATE_S = 1 / 12, 1.0
 #: A poll at most this old, in seconds, shows that the application would take records.
 POLLS_S = 5.0
 
@@ -166,7 +166,7 @@ class ProgressLog:
 
     def __init__(self, stuck_after_s: float) -> None:
         self._stuck_after_s = stuck_after_s
-        self.late_after_s = max(LATE_S, LATE_SHARE * stuck_after_s)
+        self.late_after_s = max(_LATE_S, _LATE_SHARE * stuck_after_s)
         self._tracks: dict[TopicPartition, _Track] = {}
         #: The result of the latest sample; replaced as a whole, so that any thread can read it.
         self.latest = AssignmentProgress()
