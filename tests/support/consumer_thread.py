@@ -39,7 +39,8 @@ class Notes:
         """The partitions that the callbacks have assigned and not revoked."""
         assigned: set[tuple[str, int]] = set()
         for call, partitions in self.calls:
-            assigned = assigned | set(partitions) if call == "assign" else assigned - set(partitions)
+            if call != "warm":
+                assigned = assigned | set(partitions) if call == "assign" else assigned - set(partitions)
         return frozenset(assigned)
 
 
@@ -59,6 +60,8 @@ class ConsumerThread(Generic[ConsumerT]):
     ) -> None:
         self.consumer = consumer
         self.notes = Notes()
+        #: The rebalance callbacks that are noted.
+        self._calls = ["assign", "revoke", "lost"]
         self.changed = threading.Condition()
         self._topics = list(topics)
         self._on_call = on_call
@@ -140,9 +143,8 @@ class ConsumerThread(Generic[ConsumerT]):
 
     def _run(self) -> None:
         consumer: Any = self.consumer
-        consumer.subscribe(
-            self._topics, on_assign=self._note("assign"), on_revoke=self._note("revoke"), on_lost=self._note("lost")
-        )
+        calls = {f"on_{call}": self._note(call) for call in self._calls}
+        consumer.subscribe(self._topics, **calls)
         while not self._stopping.is_set():
             if not self._polls.is_set():
                 self._is_frozen.set()
@@ -196,6 +198,8 @@ class Worker(ConsumerThread[Consumer]):
         }
         settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
         super().__init__(Consumer(settings), topics, on_call, handle)
+        if settings.get("group.instance.id.conflict.policy") == "hand-over":
+            self._calls.append("warm")
         #: Whether what it recorded was run again, which must lead to the same.
         self._is_replayed = False
 

@@ -1,0 +1,328 @@
+"""Processes that end, stall or lose their coordinator during a hand-over, on a real broker.
+
+Each test shows: no record is lost, exactly the uncommitted records of killed processes are repeated, and the other
+members keep their partitions unless a session ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer, MemberState
+from consumer_membership.devbroker import Broker
+from consumer_membership.membership.consumer import hand_over, reservations
+from consumer_membership.translation.hand_over_notes import helper_group
+from tests.integration.test_coordinator import group_in, shard
+from tests.integration.victim import Victim
+from tests.integration.world import DEPTH, World, a_world
+from tests.support.brokers import RunBrokers
+from tests.support.consumer_thread import Worker
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
+from tests.support.versions import NEWEST
+from tests.support.victim import Point
+from tests.support.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+HAND_OVER: Mapping[str, Any] = {"group_instance_id_conflict_policy": "hand-over"}
+GUARDED: Mapping[str, Any] = {**HAND_OVER, "crash_guardian_enable": True}
+POOL: Mapping[str, Any] = {**HAND_OVER, "group_instance_id_pool": "p-{0..1}"}
+NODES = 3
+#: Longer than any test: a member that leaves an id to its successor for this time fails the test.
+FOREVER_S = 1e6
+
+
+@pytest.fixture
+def world(kafka: Broker, tmp_path: Path) -> Iterator[World]:
+    """A new group on the shared broker: sessions last 45 s."""
+    with a_world(kafka, tmp_path) as world:
+        yield world
+
+
+@dataclass(slots=True)
+class Crash:
+    """A predecessor with uncommitted records of six partitions, and another member, in their world."""
+
+    world: World
+    old: Victim
+    other: Worker
+    owned: frozenset[int]
+    calls: list[object]
+    epoch: int | None
+
+    @classmethod
+    def of(cls, world: World, old: Victim) -> Self:
+        """Wait until both members have their partitions."""
+        other = world.worker("other")
+        owned = old.settled(6)
+        other.settled(6)
+        world.leave_uncommitted(old, held=6)
+        calls = list[object](other.notes.calls)
+        return cls(world=world, old=old, other=other, owned=owned, calls=calls, epoch=world.describe().epoch)
+
+    def assert_continued_by(self, new: Victim) -> None:
+        """The successor has the place, all records were delivered, and the other member did not notice."""
+        assert new.settled(6) == self.owned
+        self.old.ended()
+        self.world.produce()
+        self.world.everything_seen(new)
+        self.world.check()
+        assert (self.other.notes.calls, self.world.describe().epoch) == (self.calls, self.epoch)
+
+
+# ---- the successor ends ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", [Point.NOTE_UNSENT, Point.NOTE_WRITTEN, Point.RELEASE_SEEN], ids=str)
+def test_predecessor_keeps_its_place_if_its_successor_is_killed(world: World, point: Point) -> None:
+    """Before the note nothing happens; later the predecessor takes its place again.
+
+    It hands the place over to the next successor.
+    """
+    old = world.victim(**HAND_OVER)
+    crash = Crash.of(world, old)
+    new = world.victim(point, is_armed=True, **HAND_OVER)
+    new.died()
+    expected = ["assign"] if point is Point.NOTE_UNSENT else ["assign", "revoke", "assign"]
+    old.wait(lambda a: [name for name, partitions in a.calls if partitions] == expected, "its place again")
+    assert (old.settled(6), new.account.records) == (crash.owned, [])
+    crash.assert_continued_by(world.victim(**HAND_OVER))
+
+
+# ---- the predecessor ends --------------------------------------------------------------------------------------------
+
+#: How many of its records the predecessor had not committed when it ended.
+UNCOMMITTED = {
+    Point.NOTE_READ: 6 * DEPTH,
+    Point.LAST_COMMIT_UNSENT: 6 * DEPTH,
+    Point.IN_LAST_ON_REVOKE: 0,
+    Point.LEAVE_UNSENT: 0,
+    Point.LEAVE_UNHEARD: 0,
+}
+
+
+@pytest.mark.parametrize("point", UNCOMMITTED, ids=str)
+def test_successor_joins_if_its_predecessor_is_killed(world: World, point: Point) -> None:
+    """The predecessor's guardian reports its end before the release; after it, nothing is missing."""
+    old = world.victim(point, **GUARDED)
+    crash = Crash.of(world, old)
+    old.arm()
+    new = world.victim(**HAND_OVER)
+    old.died()
+    world.bury(old)
+    assert world.excused.total() == UNCOMMITTED[point]
+    crash.assert_continued_by(new)
+
+
+def test_successor_of_a_killed_predecessor_without_a_guardian_joins_after_the_session(
+    broker_pool: RunBrokers, tmp_path: Path
+) -> None:
+    """The coordinator gives the partitions to the other member when the session ends, and some to the successor."""
+    with a_world(broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), tmp_path) as world:
+        old = world.victim(Point.IN_LAST_ON_REVOKE, **HAND_OVER)
+        crash = Crash.of(world, old)
+        old.arm()
+        new = world.victim(**HAND_OVER)
+        old.died()
+        world.bury(old)
+        new.settled(6)
+        crash.other.settled(6)
+        world.produce()
+        world.everything_seen(new)
+        world.check()
+
+
+def test_third_process_joins_if_predecessor_and_successor_are_killed(world: World) -> None:
+    """The successor is killed after its note, the predecessor in the release."""
+    old = world.victim(Point.IN_LAST_ON_REVOKE, **GUARDED)
+    crash = Crash.of(world, old)
+    old.arm()
+    new = world.victim(Point.NOTE_WRITTEN, is_armed=True, **HAND_OVER)
+    new.died()
+    old.died()
+    world.bury(old)
+    crash.assert_continued_by(world.victim(**HAND_OVER))
+
+
+# ---- another member than the asked one ends --------------------------------------------------------------------------
+
+
+class Pods:
+    """Two members that hold the ids of a pool, and their successor."""
+
+    def __init__(self, broker: Broker, stack: ExitStack) -> None:
+        self._servers, self._group, self._stack = broker.bootstrap_servers, unique("group"), stack
+        self._topic = create_topic(self._servers, unique("topic"), 4)
+        self.asked, self.other = sorted((self.start(), self.start()), key=id)
+        self.asked.settled(2)
+        self.other.settled(2)
+
+    def start(self, on_call: Any = None) -> Worker:
+        """Start a member."""
+        return self._stack.enter_context(Worker(self._servers, self._group, [self._topic], on_call, **POOL))
+
+    def order(self, partitions: list[Partition]) -> None:
+        """The owner of these partitions is the asked one."""
+        if {(p.topic, p.partition) for p in partitions} != self.asked.owned:
+            self.asked, self.other = self.other, self.asked
+
+    def check(self, *holders: Worker) -> None:
+        """These members hold everything, and each record is delivered once."""
+        produce(self._servers, self._topic, 100)
+        for one in holders:
+            one.settled(2)
+        holders[0].wait(lambda _: sum(len(one.notes.records) for one in holders) >= 100, "100 records")
+        places = [record[:3] for one in holders for record in one.notes.records]
+        assert (len(places), len(set(places))) == (100, 100)
+
+
+@pytest.fixture
+def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that leaves an id to a successor does so without end."""
+    monkeypatch.setattr(hand_over, "SUCCESSOR_S", FOREVER_S)
+    monkeypatch.setattr(reservations, "SUCCESSOR_S", FOREVER_S)
+
+
+@pytest.mark.usefixtures("without_patience")
+def test_successor_takes_the_id_of_another_member_that_ends(kafka: Broker) -> None:
+    """The asked member keeps its place: its successor has joined elsewhere, and has withdrawn the note."""
+    with ExitStack() as stack:
+        pods = Pods(kafka, stack)
+
+        def on_call(call: str, _: Consumer, partitions: list[Partition]) -> None:
+            if call == "warm":
+                pods.order(partitions)
+                pods.other.stop()
+
+        new = pods.start(on_call)
+        new.settled(2)
+        pods.check(new, pods.asked)
+
+
+@pytest.mark.usefixtures("without_patience")
+def test_predecessor_takes_its_place_again_if_its_successor_joined_elsewhere(kafka: Broker) -> None:
+    """The other member ends while the asked one releases its partitions."""
+    with ExitStack() as stack:
+        pods = Pods(kafka, stack)
+        new: list[Worker] = []
+
+        def on_call(call: str, _: Consumer, partitions: list[Partition]) -> None:
+            if call == "warm":
+                pods.order(partitions)
+                pods.asked._on_call = on_revoke
+
+        def on_revoke(call: str, _: Consumer, __: list[Partition]) -> None:
+            if call == "revoke":
+                pods.asked._on_call = None
+                pods.other.stop()
+                new[0].settled(2)
+
+        new.append(pods.start(on_call))
+        new[0].settled(2)
+        pods.asked.wait(lambda w: [n for n, _ in w.notes.calls][-2:] == ["revoke", "assign"], "its place again")
+        pods.check(new[0], pods.asked)
+
+
+@pytest.mark.usefixtures("without_patience")
+def test_predecessor_takes_the_id_of_a_member_that_ends(kafka: Broker) -> None:
+    """It has handed its own id over, and no other successor asked for the second one."""
+    with ExitStack() as stack:
+        pods = Pods(kafka, stack)
+        new = pods.start(lambda call, _, partitions: pods.order(partitions) if call == "warm" else None)
+        new.settled(2)
+        pods.asked.wait(lambda w: w.consumer.membership().waits_for == "group.instance.id.pool", "its wait")
+        pods.other.stop()
+        pods.asked.settled(2)
+        pods.check(new, pods.asked)
+
+
+# ---- deadlines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stalls", ["callback", "poll loop"])
+def test_successor_joins_if_its_predecessor_exceeds_the_drain_timeout(kafka: Broker, stalls: str) -> None:
+    """The predecessor leaves without its application, which then gets an error and on_lost.
+
+    Its late commit is rejected.
+    """
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 2)
+    goes_on = threading.Event()
+
+    def on_call(call: str, _: Consumer, __: list[Partition]) -> None:
+        if call == "revoke" and stalls == "callback":
+            assert goes_on.wait(PATIENCE_S)
+
+    config: Mapping[str, Any] = {
+        **HAND_OVER,
+        "group_instance_id": "a",
+        "drain_timeout_ms": 0,
+        "auto_commit_interval_ms": 600_000,
+    }
+    with ExitStack() as stack:
+        old = stack.enter_context(Worker(servers, group, [topic], on_call, **config))
+        stack.callback(goes_on.set)
+        old.settled(2)
+        produce(servers, topic, 10)
+        old.wait(lambda w: len(w.notes.records) == 10, "10 records")
+        if stalls == "poll loop":
+            old.freeze()
+        new = stack.enter_context(Worker(servers, group, [topic], **config))
+        new.settled(2)
+        goes_on.set()
+        old.thaw()
+        old.wait(lambda w: len(w.notes.errors) == 2, "its errors")
+        assert [one.code() for one in old.notes.errors] == [
+            KafkaError._MAX_POLL_EXCEEDED,
+            KafkaError.FENCED_INSTANCE_ID,
+        ]
+        assert "drain.timeout.ms=0 exceeded" in old.notes.errors[0].str()
+        assert [name for name, _ in old.notes.calls][-1] == "lost"
+        new.wait(lambda w: len(w.notes.records) >= (10 if stalls == "poll loop" else 0), "the uncommitted records")
+
+
+# ---- coordinators ----------------------------------------------------------------------------------------------------
+
+
+def test_hand_over_survives_the_move_of_both_coordinators(broker_pool: RunBrokers) -> None:
+    """The group and its helper group have coordinators on different nodes; each of them stops during a hand-over."""
+    with broker_pool.own(NEWEST, nodes=NODES) as broker, ExitStack() as stack:
+        servers = broker.bootstrap_servers
+        group = group_in(3)
+        while shard(helper_group(group)) % NODES == 0:
+            group = group_in(3)
+        topic = create_topic(servers, unique("topic"), 6, replication_factor=3)
+        moved = threading.Event()
+
+        def on_call(call: str, consumer: Consumer, _: list[Partition]) -> None:
+            coordinator = consumer.membership().coordinator
+            if call == "revoke" and coordinator is not None and not moved.is_set():
+                moved.set()
+                broker.stop_node(coordinator.node_id)
+
+        def member() -> Worker:
+            config: Mapping[str, Any] = {**HAND_OVER, "group_instance_id": "a"}
+            return stack.enter_context(Worker(servers, group, [topic], on_call, **config))
+
+        old = member()
+        old.settled(6)
+        produce(servers, topic, 60)
+        old.wait(lambda w: len(w.notes.records) == 60, "60 records")
+        new = member()
+        new.settled(6)
+        assert moved.is_set()
+        produce(servers, topic, 60)
+        new.wait(lambda w: len(old.notes.records) + len(w.notes.records) >= 120, "120 records")
+        places = [record[:3] for record in (*old.notes.records, *new.notes.records)]
+        assert (len(places), len(set(places))) == (120, 120)
+        assert old.state is MemberState.FATAL
