@@ -51,6 +51,11 @@ TESTS: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("Static consumer", "DESCRIBE", "every topic of the group"): (
         f"{_STATIC}::test_takeover_works_without_a_description_of_the_group",
     ),
+    (
+        "Static consumer with `group.instance.id.conflict.policy=hand-over`",
+        "READ",
+        "group `<group.id>.hand-over`",
+    ): (f"{_ACLS}::test_hand_over_without_read_on_the_helper_group_works_like_wait",),
     ("Crash guardian", "READ", "group"): (f"{_ACLS}::test_guardian_needs_read_on_the_group_and_logs_a_refused_leave",),
     ("Pushed metrics (KIP-714)", "none", "none"): (f"{_ACLS}::test_pushed_metrics_need_no_acl",),
     ("Transactional producer", "WRITE", "transactional id"): (_TRANSACTIONAL,),

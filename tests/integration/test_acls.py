@@ -148,6 +148,26 @@ def test_guardian_needs_read_on_the_group_and_logs_a_refused_leave(broker: Broke
         assert "error code 30" in one.guardian_lines()[0]
 
 
+def test_hand_over_without_read_on_the_helper_group_works_like_wait(
+    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Holder and successor log a warning; the successor waits, and joins when the holder leaves."""
+    servers, group = broker.bootstrap_servers, unique("group")
+    allow_reading(broker, group, topic)
+    forbid(servers, ResourceType.GROUP, f"{group}.hand-over", AclOperation.READ)
+    config: Mapping[str, Any] = {"group_instance_id": "i", "group_instance_id_conflict_policy": "hand-over"}
+    warning = f"The notes for hand-overs in group '{group}.hand-over' are refused"
+    with Worker(servers, group, [topic], **config) as former:
+        former.settled(2)
+        with Worker(servers, group, [topic], **config) as newcomer:
+            newcomer.wait(lambda _: caplog.text.count(warning) == 2, "the warnings of both")
+            assert newcomer.consumer.membership().waits_for == "group.instance.id"
+            owned = former.owned
+            former.stop()
+            newcomer.settled(2)
+            assert (newcomer.owned, former.notes.errors) == (owned, [])
+
+
 def is_commit_denied(broker: Broker, group: str, topic: str) -> bool:
     """Return whether the broker applies the missing READ on the group; before, it rejects the unknown member."""
     try:

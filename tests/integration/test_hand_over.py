@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -9,19 +10,25 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
+from consumer_membership.aio import AIOConsumer
 from consumer_membership.devbroker import Broker
+from tests.aio.programs import run
 from tests.integration.polls import poll_until
+from tests.integration.processors import Handled, Run, running
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
+from tests.support.waiting import async_wait_until, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODES = 3
+KEYS = 6
 
 
 def test_waiting_member_describes_its_group_and_joins_when_the_id_is_released(broker: Broker) -> None:
@@ -98,6 +105,85 @@ def test_holders_of_a_pool_hand_over_to_two_new_processes(broker: Broker) -> Non
         assert kept.notes.errors == []
         assert len(kept.owned | new[0].owned | new[1].owned) == 6
         assert {one.consumer.membership().waits_for for one in old if one is not kept} == {"group.instance.id.pool"}
+
+
+def test_processor_finishes_the_records_in_hand_and_its_successor_continues_behind_them(kafka: Broker) -> None:
+    """No record is handled twice or lost, and the records of a key keep their order over both processors."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 2)
+    config: dict[str, object] = {"group.instance.id": "a", "group.instance.id.conflict.policy": "hand-over"}
+    handled, warm = Handled(), list[int]()
+    handled.hold("10", "11")
+    produce(servers, topic, [(str(number % KEYS), str(number)) for number in range(40)])
+    with ExitStack() as stack:
+        stack.callback(handled.release)
+        old = Run(servers, topic, group, handled, config)
+        handled.wait_for_begin("10", "11")
+        handled.wait_for_end(*(str(number) for number in range(40) if number % KEYS not in {10 % KEYS, 11 % KEYS}))
+        new = Run(servers, topic, group, handled, config, on_warm=lambda found: warm.extend(p.partition for p in found))
+        stack.enter_context(running(new))
+        wait_until(lambda: handled.contexts["10"].is_ending and handled.contexts["11"].is_ending, "the revocation")
+        handled.release()
+        handled.wait_for_end(*map(str, range(40)))
+        produce(servers, topic, [(str(number % KEYS), str(number)) for number in range(40, 60)])
+        handled.wait_for_end(*map(str, range(60)))
+        assert "was handed over to member" in str(old.join())
+    assert (sorted(warm), sorted(map(int, handled.began))) == ([0, 1], list(range(60)))
+    for key in range(KEYS):
+        of_key = [int(value) for value in handled.began if int(value) % KEYS == key]
+        assert of_key == sorted(of_key)
+
+
+class AsyncMember:
+    """An asyncio application."""
+
+    def __init__(self, servers: str, group: str, topic: str) -> None:
+        config = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+        policy = {"group.instance.id": "a", "group.instance.id.conflict.policy": "hand-over"}
+        self.consumer = AIOConsumer(config | policy)
+        self._topic = topic
+        self.records: list[tuple[int | None, int | None]] = []
+        self.warm: list[int] = []
+
+    async def work(self) -> str:
+        """Poll until an error; return its text."""
+        await self.consumer.subscribe([self._topic], on_warm=self._warm)
+        while True:
+            message = await self.consumer.poll(0.1)
+            if message is not None and (error := message.error()) is not None:
+                return error.str()
+            if message is not None:
+                self.records.append((message.partition(), message.offset()))
+
+    async def _warm(self, _: object, partitions: list[Partition]) -> None:
+        await asyncio.sleep(0)
+        self.warm += [one.partition for one in partitions]
+
+
+async def _hand_over(servers: str, group: str, topic: str) -> tuple[AsyncMember, AsyncMember, str]:
+    old, new = AsyncMember(servers, group, topic), AsyncMember(servers, group, topic)
+    first = asyncio.create_task(old.work())
+    await async_wait_until(lambda: len(old.records) == 20, "20 records")
+    second = asyncio.create_task(new.work())
+    end = await first
+    await async_wait_until(lambda: len(new.consumer.membership().owned) == 2, "the partitions")
+    await asyncio.to_thread(produce, servers, topic, 20)
+    await async_wait_until(lambda: len(old.records) + len(new.records) >= 40, "40 records")
+    second.cancel()
+    await old.consumer.close()
+    await new.consumer.close()
+    return old, new, end
+
+
+def test_asyncio_consumer_hands_over_to_a_new_process(kafka: Broker) -> None:
+    """on_warm may be a coroutine function; no record is lost or repeated."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 2)
+    produce(servers, topic, 20)
+    old, new, end = run(_hand_over(servers, group, topic))
+    records = [*old.records, *new.records]
+    assert (len(records), len(set(records)), sorted(new.warm)) == (40, 40, [0, 1])
+    assert "was handed over to member" in end
 
 
 def test_waiting_member_is_connected_to_every_leader(broker_pool: RunBrokers) -> None:

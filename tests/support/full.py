@@ -63,6 +63,15 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Six clients' processes, one of them a JVM: the gate has one eager strategy and the cooperative one.
         "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
+        # A hand-over in which a process is killed, stalls or loses its coordinator: the gate kills the predecessor and
+        # both, and ends another member than the asked one.
+        "tests/integration/test_hand_over_crashes.py::test_predecessor_keeps_its_place_*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::*_predecessor_is_killed[[]note read]": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::*_predecessor_is_killed[[]l*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::test_successor_of_a_killed_predecessor_*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::test_predecessor_takes_the_id_*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::*_exceeds_the_drain_timeout*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::test_hand_over_continues_*": AT_LENGTH,
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*-20000-*": AT_LENGTH,
         # 200,000 records and a dozen processors that are killed: the gate has 5,000 and three.
