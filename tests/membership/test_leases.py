@@ -216,7 +216,7 @@ def test_lease_beyond_the_last_acknowledged_heartbeat_is_reported() -> None:
     """The check can fail: here the book did not receive the response that extended the lease."""
     book = ConsumerBook(SCENES["STABLE"]())
     book.after(3.0)
-    book.scene.next_beat().answer()
+    book.scene.in_touch().answer()
     with pytest.raises(AssertionError, match="is later than"):
         book.feed(ev.TimePassed())
 
