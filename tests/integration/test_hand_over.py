@@ -21,7 +21,7 @@ from tests.integration.processors import Handled, Run, running
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, HEARTBEAT, Proxy
+from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
 from tests.support.waiting import async_wait_until, wait_until
 
@@ -60,7 +60,7 @@ HAND_OVER: Mapping[str, Any] = {"group_instance_id_conflict_policy": "hand-over"
 def test_holder_of_a_fixed_id_hands_over_to_a_new_process(broker: Broker) -> None:
     """The successor gets the same partitions at the same epoch; no other member notices, no record is lost or repeated.
 
-    The predecessor ends with an error that names the successor.
+    The predecessor ends with an error that names the successor. Only the refused join looked for a classic group.
     """
     servers, group = broker.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 8)
@@ -74,8 +74,10 @@ def test_holder_of_a_fixed_id_hands_over_to_a_new_process(broker: Broker) -> Non
         old.wait(lambda w: len(w.notes.records) + len(other.notes.records) == 200, "200 records")
         before, owned, calls = old.consumer.membership(), old.owned, list(other.notes.calls)
         epoch_of_other = other.consumer.membership().member_epoch
-        new = stack.enter_context(Worker(servers, group, [topic], group_instance_id="a", **HAND_OVER))
+        proxy = stack.enter_context(Proxy(servers))
+        new = stack.enter_context(Worker(proxy.address, group, [topic], group_instance_id="a", **HAND_OVER))
         new.settled(4)
+        assert proxy.passed[DESCRIBE_GROUPS] == 1
         after = new.consumer.membership()
         assert (new.owned, after.member_epoch) == (owned, before.member_epoch)
         old.wait(lambda w: bool(w.notes.errors), "its end")

@@ -25,6 +25,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 8, 9, 10
 INIT_PRODUCER_ID, END_TXN = 22, 26
 TXN_OFFSET_COMMIT, HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 28, 68, 69
+DESCRIBE_GROUPS = 15
 
 _SIZE = struct.Struct(">i")
 #: SO_LINGER on, zero seconds: close means reset.
