@@ -289,6 +289,8 @@ class _Checker:
                 for partition in event.partitions:
                     log = self._log(event.group, partition)
                     log.committed = log.observed = 0
+                    # The epochs of a group that was deleted begin again.
+                    log.ownerships = [one for one in log.ownerships if one.ended_ns == inf]
             case h.Evicted():
                 self._evicted.add(event.member)
                 if event.member in self.processes:

@@ -185,7 +185,7 @@ def test_committed_record_must_not_be_repeated() -> None:
 def test_records_may_be_repeated_after_their_offsets_were_deleted() -> None:
     """A reset of the offsets makes earlier commits void."""
     reset = at(4.5, "harness", h.OffsetsReset(group="g", partitions=(P,)))
-    again = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3), *committed(7, "b", 1)]
+    again = [started(0, "b"), assigned(5, "b", 1), *received(6, "b", 0, 1, 2, 3), *committed(7, "b", 1)]
     assert broken(A_OWNS, A_GIVES_UP, reset, again, SETTLED) == set()
 
 
