@@ -7,6 +7,17 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 
+#: `offsets.topic.num.partitions` of the brokers that the tests start: a group's coordinator leads one of these.
+SHARDS = 8
+
+
+def shard(group: str) -> int:
+    """The partition of the offsets topic that holds a group: Java's hash of its id."""
+    code = 0
+    for letter in group:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return abs(code - (1 << 32) if code >= 1 << 31 else code) % SHARDS
+
 
 def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[int, int]:
     """The committed offset of each partition, asked for without being a member."""

@@ -9,6 +9,7 @@ import pytest
 
 from consumer_membership.devbroker import Broker
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.offsets import shard
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
@@ -17,8 +18,6 @@ from tests.support.versions import NEWEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
 
 MODES = (CONSUMER, EAGER, COOPERATIVE)
-#: `offsets.topic.num.partitions` of the brokers that the tests start: a group's coordinator leads one of these.
-SHARDS = 8
 
 
 def test_broker_restart_causes_no_rebalance_and_loses_no_record(own_broker: Broker) -> None:
@@ -57,14 +56,6 @@ def heartbeat_answered(worker: Worker) -> None:
     """Wait for the response to one more heartbeat."""
     beat = worker.consumer.membership().last_heartbeat_at or 0
     worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > beat, "a heartbeat answered")
-
-
-def shard(group: str) -> int:
-    """The partition of the offsets topic that holds a group: Java's hash of its id."""
-    code = 0
-    for letter in group:
-        code = (31 * code + ord(letter)) & 0xFFFFFFFF
-    return abs(code - (1 << 32) if code >= 1 << 31 else code) % SHARDS
 
 
 def group_in(number: int) -> str:

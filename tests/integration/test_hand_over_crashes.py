@@ -22,7 +22,7 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.consumer import hand_over, reservations
 from consumer_membership.translation.hand_over_notes import helper_group
-from tests.integration.test_coordinator import shard
+from tests.integration.offsets import shard
 from tests.integration.victim import Victim
 from tests.integration.world import DEPTH, World, a_world
 from tests.support.brokers import RunBrokers
