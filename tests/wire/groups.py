@@ -171,7 +171,9 @@ def fetch_answer_v7(fetched: Fetched, code: int = 0) -> fetch_v7.OffsetFetchResp
     )
 
 
-def fetch_answer_v9(fetched: Fetched, code: int = 0, group: str = "g") -> fetch_v9.OffsetFetchResponse:
+def fetch_answer_v9(
+    fetched: Fetched, code: int = 0, group: str = "g", metadata: str | None = None
+) -> fetch_v9.OffsetFetchResponse:
     """Build a response for a batch of groups in the form of versions 8 and 9."""
     return fetch_v9.OffsetFetchResponse(
         throttle_time=ZERO,
@@ -186,7 +188,7 @@ def fetch_answer_v9(fetched: Fetched, code: int = 0, group: str = "g") -> fetch_
                                 partition_index=partition,
                                 committed_offset=offset,
                                 committed_leader_epoch=3 if offset > 0 else -1,
-                                metadata=None,
+                                metadata=metadata,
                                 error_code=ErrorCode(error),
                             ),
                         ),
