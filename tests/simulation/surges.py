@@ -148,9 +148,9 @@ class Surges:
                 seats[seat] = None
 
     def _end_surplus(self) -> None:
-        """Close the older ones of more processes than there are ids."""
+        """Close the older ones of more processes than there are ids; one that does not subscribe needs no id."""
         run, profile = self._run, self._run.profile
-        living = [one for one in self._world.living if not one.application.is_leaving]
+        living = [one for one in self._world.living if one.subscription and not one.application.is_leaving]
         newest = {one.seat: one for one in living}
         kept = set(living[-run.pool_size :] if run.is_pooled else newest.values())
         surplus = [one for one in living if one not in kept]

@@ -300,7 +300,7 @@ class Watch:
         """A leave goes out: the application gave up everything, or is late with its poll."""
         goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
         check(state is _S.UNSUBSCRIBING or goes_stale, f"{name} sends a leave in state {state}")
-        if state is _S.UNSUBSCRIBING:
+        if state is _S.UNSUBSCRIBING and not goes_stale:
             check(not self.told, f"{name} leaves before its application gave up {sorted(self.told)}")
 
     def _sent(self, process: Watched, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
