@@ -92,12 +92,12 @@ class HandOvers:
         if seen.asked_at != process.asked_at:
             seen.asked_at, seen.asked = process.asked_at, set()
         if asked in seen.asked or process.settings.instance_pool:
-            # What counts is the first time: the holder's application may have subscribed again since.
+            # The holder was judged when it was asked first.
             return
         seen.asked.add(asked)
         check(len(seen.asked) == 1, f"{name} asks {sorted(seen.asked)} for one id in one join")
         holder = next(one for one in self._world.processes if asked in one.member_ids)
-        later_s = holder.asked_at - process.asked_at
+        later_s = holder.started_at - process.asked_at
         check(later_s <= NEWEST_FOR_S, f"{name} asks {asked}, which subscribed {later_s:.1f} s later")
 
     def _look_at_predecessor(self, process: Process, seen: _Seen) -> None:

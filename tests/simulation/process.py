@@ -102,8 +102,8 @@ class Process:
         self.left_at: Instant | None = None
         self.deadline: Instant | None = None
         self.subscription = Subscription()
-        #: When the application subscribed to join the group.
-        self.asked_at: Instant = world.now
+        #: When the application subscribed to join the group; the member keeps its id if it subscribes again.
+        self.started_at = self.asked_at = world.now
         #: While the process is stopped: what its member handles, and its other threads do, when it goes on.
         self._held_back: list[GroupEvent] | None = None
         self._postponed: list[Callable[[], object]] = []
