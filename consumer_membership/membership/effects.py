@@ -343,7 +343,7 @@ class ProtocolChosen:
 class Warned:
     """A warning for the operator; the membership itself is not affected."""
 
-    words: str
+    message: str
 
 
 NetworkEffect: TypeAlias = (

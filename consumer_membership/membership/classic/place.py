@@ -138,4 +138,4 @@ class Place:
 
     def _warn(self, then: str) -> None:
         message = f"The group is full, and the former member of '{self._instance_id}' holds a place in it: {then}"
-        self._event.emit(Warned(words=message))
+        self._event.emit(Warned(message=message))

@@ -462,7 +462,7 @@ class InstanceClaim:
                     f". It is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago and "
                     "the holder may have joined since then"
                 )
-            self._event.emit(Warned(words=message))
+            self._event.emit(Warned(message=message))
         if not self._has_waited_long:
             # A join that the description does not explain is refused again, and brokers log that: with a backoff.
             self._look(now + self._backoff.next_delay())
@@ -521,7 +521,7 @@ class InstanceClaim:
                 f"group.instance.id '{self.id}' is held by {_called(holder)}; waiting until it leaves, or its process "
                 "or its session ends"
             )
-            self._event.emit(Warned(words=message))
+            self._event.emit(Warned(message=message))
         elif not attempt.is_reported and now >= attempt.held_since + self._max_wait_s:
             attempt.is_reported = True
             message = (
@@ -529,7 +529,7 @@ class InstanceClaim:
                 f"{now - attempt.held_since:.0f} s, longer than a session lasts, so that process is alive, and this "
                 "process continues to wait; close one of the two, or give each process its own id"
             )
-            self._event.emit(Warned(words=message))
+            self._event.emit(Warned(message=message))
 
     # ---- refusals ----
 
@@ -674,7 +674,7 @@ class InstanceClaim:
             f"The holder of group.instance.id '{self.id}' is unknown ({event.error}), so the id cannot be taken over "
             "and the member waits until the session of the holder ends; grant DESCRIBE on the group"
         )
-        self._event.emit(Warned(words=message))
+        self._event.emit(Warned(message=message))
         return None
 
     def _take_over_from(self, holder: Holder) -> None:
@@ -734,7 +734,7 @@ class InstanceClaim:
             if self.successor.is_active:
                 return None
             message = f"No id of group.instance.id.pool is free: {self._pool.describe_holders(holders or {})}"
-            self._event.emit(Warned(words=message))
+            self._event.emit(Warned(message=message))
         return None
 
     def reservations_read(self, event: NotesRead | NotesNotRead) -> None:

@@ -148,7 +148,7 @@ class EpochIncrease:
                 f"The epoch of group '{self._settings.group_id}' could not be increased ({event.error}), so the leases "
                 "of this member have no token until it joins again"
             )
-            self._event.emit(Warned(words=message))
+            self._event.emit(Warned(message=message))
 
     def end(self) -> None:
         """The membership has ended."""

@@ -371,7 +371,7 @@ class Successor:
             self._fire(_T.HELPER_REFUSED)
             if not self._has_warned:
                 self._has_warned = True
-                self._event.emit(Warned(words=refusal(group_id, event.error)))
+                self._event.emit(Warned(message=refusal(group_id, event.error)))
             return
         self._awaited = None
         self._due_at = self._event.now + self._backoff.next_delay()
@@ -469,7 +469,7 @@ class Predecessor:
             self._read_at = self._event.now + READ_REFUSED_EVERY_S
             if not self._has_warned:
                 self._has_warned = True
-                self._event.emit(Warned(words=refusal(group_id, event.error)))
+                self._event.emit(Warned(message=refusal(group_id, event.error)))
 
     def released(self) -> None:
         """Note that the member has left its group: the id is free, or will be at the end of the session."""

@@ -62,7 +62,7 @@ class SessionTimeout:
             f"timeout of the group ({timeout_s:g} s): if the application stops polling, its partitions stall for both "
             "times; lower max.poll.interval.ms, or raise consumer.session.timeout.ms of the group"
         )
-        self._event.emit(Warned(words=message))
+        self._event.emit(Warned(message=message))
 
     def leave(self) -> None:
         """Note that the member leaves temporarily."""
@@ -78,4 +78,4 @@ class SessionTimeout:
             f"timeout of the group ({self.timeout_s:g} s), so its partitions were assigned to other members; restart "
             "faster, or raise consumer.session.timeout.ms of the group"
         )
-        self._event.emit(Warned(words=message))
+        self._event.emit(Warned(message=message))

@@ -223,7 +223,7 @@ class LogObserver:
                 text = "Took over group.instance.id %s: released its former member %s, which is fenced if it is alive"
                 self._log.info(text, effect.instance_id, effect.holder)
             case Warned():
-                self._log.warning("%s", effect.words)
+                self._log.warning("%s", effect.message)
             case ProtocolChosen():
                 self._note_choice(effect)
             case _:

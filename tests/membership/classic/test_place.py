@@ -101,7 +101,7 @@ def test_refused_removal_waits_for_the_session_of_the_stale_member() -> None:
         WaitsFor.INSTANCE_ID,
         "the group is full, and the former member of 'i' holds a place in it; waiting until its session ends",
     )
-    assert "GROUP_AUTHORIZATION_FAILED" in scene.new(ef.Warned)[0].words
+    assert "GROUP_AUTHORIZATION_FAILED" in scene.new(ef.Warned)[0].message
     joins = 0
     while scene.state is S.JOINING:
         scene.after(1.5)

@@ -91,7 +91,7 @@ def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
 def test_refused_visitor_costs_the_token_and_not_the_partitions() -> None:
     """The member consumes, and one warning has the reason."""
     scene = refused()
-    assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].words
+    assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].message
     scene.settle()
     assert (scene.state, scene.view.owned, scene.view.has_tokens) == (S.STABLE, {("orders", 0): 7}, False)
     scene.fence().settle(answers=False)

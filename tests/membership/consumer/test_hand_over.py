@@ -241,8 +241,8 @@ def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
     read(scene.until(lambda s: bool(s.new(ReadNotes))))
     scene.feed(NoteNotWritten(request_id=scene.all(WriteNote)[-1].request_id, error=NOT_ALLOWED, is_refused=True))
     (warning,) = scene.new(Warned)
-    assert "g.hand-over" in warning.words
-    assert "READ" in warning.words
+    assert "g.hand-over" in warning.message
+    assert "READ" in warning.message
     assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.INSTANCE_ID, True)
     describe(scene, i=GONE)
     assert [beat.instance_id for beat in scene.new_beats] == ["i"]
@@ -507,7 +507,7 @@ def test_predecessor_reads_its_note_once_a_second_and_seldom_without_the_right()
         began = scene.now
         order = scene.all(ReadNotes)[-1]
         scene.feed(NotesNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
-        assert len([one for one in scene.all(Warned) if "hand-over" in one.words]) == count
+        assert len([one for one in scene.all(Warned) if "hand-over" in one.message]) == count
         scene.until(lambda s: bool(s.new(ReadNotes)))
         assert scene.now - began == pytest.approx(READ_REFUSED_EVERY_S)
 

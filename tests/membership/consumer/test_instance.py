@@ -255,7 +255,7 @@ def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) 
     scene.after(waits_s).poll()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.JOINING, [])
-    assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].words
+    assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].message
     waits_until_fatal(scene, "newer")
     assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
     assert told(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
@@ -606,7 +606,7 @@ def test_claim_that_another_member_won_tries_another_id() -> None:
 def test_pool_without_a_free_id_waits_and_warns_once() -> None:
     """With `wait` the member describes the group again after a backoff, and the view shows it."""
     scene = pooled(i0=living("m"), i1=living("n"), i2=living("o"))
-    assert [effect.words for effect in scene.new(Warned)] == [
+    assert [effect.message for effect in scene.new(Warned)] == [
         "No id of group.instance.id.pool is free: i0 is held by m; i1 is held by n; i2 is held by o"
     ]
     assert scene.view.waits_for == "group.instance.id.pool"
@@ -813,7 +813,7 @@ def test_missed_poll_counts_as_absence() -> None:
         "Static member 'i' was away for 60 s, longer than the session timeout of the group (45 s), so its partitions "
         "were assigned to other members; restart faster, or raise consumer.session.timeout.ms of the group"
     )
-    assert scene.all(Warned) == [Warned(words=words)]
+    assert scene.all(Warned) == [Warned(message=words)]
 
 
 @pytest.mark.parametrize(("poll_s", "warnings"), [(300.0, 0), (45.0, 0), (30.0, 0), (60.0, 1)])

@@ -66,7 +66,7 @@ def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
 
 def texts(scene: Scene) -> list[str]:
     """All warnings so far."""
-    return [effect.words for effect in scene.all(Warned)]
+    return [effect.message for effect in scene.all(Warned)]
 
 
 def wait_for(scene: Scene, seconds: float) -> Scene:
