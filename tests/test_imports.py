@@ -31,6 +31,7 @@ OF_SOME_CONSUMERS = (
     "assignors.sticky",
     "assignors.sticky_balance",
     "assignors.sticky_quotas",
+    "membership.classic.assignment",
     "membership.classic.leader",
     "membership.classic.protocol",
     "membership.classic.states",

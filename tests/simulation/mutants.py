@@ -361,7 +361,7 @@ class NeverJoinsAgain(ClassicProtocol):
 
     def advance(self) -> MembershipEnd | None:
         """Forget it each time."""
-        self._gives_up, self.leader._repair_at = False, None
+        self.assignment.revokes, self.leader._repair_at = False, None
         return super().advance()
 
 

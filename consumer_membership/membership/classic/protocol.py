@@ -1,7 +1,7 @@
 """The classic protocol of a member (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
 
 The reconciler that both protocols share revokes and assigns partitions: before a join the target is the retained
-partitions, after a sync it is the share from the leader. The leader's additional work is in `leader`.
+partitions, after a sync it is the assignment from the leader. The leader's additional work is in `leader`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,12 @@ from collections.abc import Mapping
 from typing import assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from consumer_membership.assignors.assignor import (
-    NO_GENERATION,
-    Assigned,
-    AssignmentObserver,
-    Assignor,
-    MemberSubscription,
-)
+from consumer_membership.assignors.assignor import Assignor, MemberSubscription
 from consumer_membership.errors import InternalError
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.assignment import ClassicAssignment
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
@@ -105,14 +100,8 @@ class ClassicProtocol:
         self._leave = context.leave
         self._machine = StateMachine("a classic member", CLASSIC_TARGETS)
         self.member_id = NO_MEMBER_ID
-        self.generation = NO_GENERATION
         self.last_heartbeat_at: Instant | None = None
-        #: The last share from the leader: an eager member owns nothing when it joins, and its assignor may need this.
-        self.last_share: frozenset[TopicPartition] = frozenset()
-        #: The share before it.
-        self._share_before: frozenset[TopicPartition] = frozenset()
-        #: The generation of that share and of the owned partitions: not that of a JoinGroup without a SyncGroup.
-        self.share_generation = NO_GENERATION
+        self.assignment = ClassicAssignment(context.event, classic.assignors, is_static=settings.is_static)
         #: Why the member has to join again, for the broker's log; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = context.new_backoff()
@@ -127,9 +116,6 @@ class ClassicProtocol:
             context.new_backoff(),
         )
         self.leader = Leader(context.event, classic, context.new_backoff(), context.jitter)
-        #: The type of the group, and the assignor that it chose, from the last JoinGroup answer.
-        self._group_protocol = GroupProtocol.CLASSIC
-        self._assignor = ""
         #: What the last JoinGroup sent: the subscription, and the topics that it resolved to.
         self._sent_subscription = Subscription()
         self._sent_topics: frozenset[str] = frozenset()
@@ -138,11 +124,6 @@ class ClassicProtocol:
         self._exchange: int | None = None
         #: When it was sent.
         self._asked_at: Instant = 0.0
-        #: This generation's share while its assignor is notified of it, and the number of that notification.
-        self._unnotified: frozenset[TopicPartition] | None = None
-        self._notice: int | None = None
-        #: Whether the share of this generation revokes partitions, so that a cooperative member joins once more.
-        self._gives_up = False
         # With patterns this member has the list of all topics already.
         self._watch.list_all(does=False)
         self.patterns.subscribe(self._watch.subscription.patterns)
@@ -158,6 +139,11 @@ class ClassicProtocol:
     def public_state(self) -> MemberState:
         """The state as the view shows it, for both protocols."""
         return PUBLIC_STATES[self._machine.state]
+
+    @property
+    def generation(self) -> int:
+        """The generation that the member joined last, and that its requests name."""
+        return self.assignment.joined_generation
 
     @property
     def topics(self) -> frozenset[str]:
@@ -179,18 +165,18 @@ class ClassicProtocol:
     @property
     def may_commit(self) -> bool:
         """Whether the coordinator accepts commits of this member now."""
-        return self.state in _COMMITS and self.generation != NO_GENERATION
+        return self.state in _COMMITS and self.assignment.is_joined
 
     @property
     def retained(self) -> frozenset[TopicPartition]:
-        """What an eager member releases before each join: the next share shows what it gave up."""
-        is_shared = self.state in (_S.RECONCILE, _S.STABLE)
-        return self.last_share & self._share_before if is_shared else self.last_share
+        """What an eager member releases before each join: the next assignment shows what it gave up."""
+        is_assigned = self.state in (_S.RECONCILE, _S.STABLE)
+        return self.assignment.unchanged if is_assigned else self.assignment.partitions
 
     @property
     def group_protocol(self) -> GroupProtocol | None:
         """The type of the group, as the coordinator reported at the join; None: it is not a member."""
-        return self._group_protocol if self.generation != NO_GENERATION else None
+        return self.assignment.group_protocol if self.assignment.is_joined else None
 
     @property
     def session_s(self) -> float:
@@ -236,7 +222,7 @@ class ClassicProtocol:
     @property
     def _may_heartbeat(self) -> bool:
         is_free = self.heartbeats.in_flight is None and not self._leave.is_sent
-        is_counted = self.member_id != NO_MEMBER_ID and self.generation != NO_GENERATION
+        is_counted = self.member_id != NO_MEMBER_ID and self.assignment.is_joined
         is_due = self.state in HEARTBEATS or self._beats_beside_join
         return is_free and is_counted and self._coordinator.is_known and is_due
 
@@ -285,8 +271,7 @@ class ClassicProtocol:
         self._exchange = None
         self.place.forget()
         self.heartbeats.forget()
-        self.generation = self.share_generation = NO_GENERATION
-        self.last_share = frozenset()
+        self.assignment.forget()
 
     def join(self, trigger: Trigger, reason: str) -> None:
         """Go to JOINING; the JoinGroup is sent as soon as possible."""
@@ -460,7 +445,7 @@ class ClassicProtocol:
     def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
         """The subscription for the leader in the form of this assignor (KIP-792); or the assignor's error."""
         try:
-            user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
+            user_data = assignor.user_data(self.topics, self.assignment.partitions, self.assignment.assigned_generation)
         except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
             return _failure(assignor, f"{type(error).__name__}: {error}")
         if not _is_bytes_or_none(user_data):
@@ -469,14 +454,14 @@ class ClassicProtocol:
             topics=self.topics,
             user_data=user_data,
             owned=frozenset(self._ownership.named_owned),
-            generation=self.share_generation,
+            generation=self.assignment.assigned_generation,
             rack_id=self._settings.rack_id,
         )
 
     @property
     def _computes(self) -> bool:
         """Whether a leader still has to send the assignment of its group."""
-        return self.state is _S.SYNCING and self._exchange is None and self._unnotified is None
+        return self.state is _S.SYNCING and self._exchange is None and not self.assignment.is_notifying
 
     def _look_at_topics_if_due(self) -> None:
         self.leader.look_if_due(self.topics)
@@ -489,7 +474,7 @@ class ClassicProtocol:
             return None
         self._context.note_holdings()
         self._fire(_T.RECONCILED, f"has its assignment of generation {self.generation}")
-        if self._gives_up and not self.classic.is_eager:
+        if self.assignment.revokes and not self.classic.is_eager:
             self.rejoins_because = "need to revoke partitions and re-join"
         return self._advance_stable()
 
@@ -645,7 +630,7 @@ class ClassicProtocol:
         now = self._event.now
         self._backoff.reset()
         self.last_heartbeat_at = now
-        if self._was_left_out_before(event):
+        if self._reconciler.may_hold and self.assignment.missed_generation(event):
             message = (
                 f"generations between {self.generation} and {event.generation} of the group did not include this member"
             )
@@ -653,7 +638,7 @@ class ClassicProtocol:
                 BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message), keeps_id=True
             )
         self.heartbeats.gathered(self._asked_at, now)
-        self.generation, self._group_protocol = event.generation, event.group_protocol
+        self.assignment.joined(event)
         self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
             message = (
@@ -664,7 +649,6 @@ class ClassicProtocol:
             return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=message))
         self.rejoins_because = None
         self._fire(_T.GATHERED, f"generation {event.generation} has joined")
-        self._assignor, self._unnotified = event.protocol_name, None
         self.leader.begin(event)
         if not event.is_leader or event.skip_assignment:
             self._sync({}, {})
@@ -677,7 +661,7 @@ class ClassicProtocol:
             generation=self.generation,
             member_id=self.member_id,
             instance_id=self._settings.instance_id,
-            protocol_name=self._assignor,
+            protocol_name=self.assignment.assignor,
             assignments=shares,
             user_data=user_data,
             versions=self.leader.versions,
@@ -723,32 +707,13 @@ class ClassicProtocol:
             self._coordinator.search(event.error.name)
         return None
 
-    def _was_left_out_before(self, event: ex.JoinAnswered) -> bool:
-        """Whether another member may have owned the partitions that this member still owns (rules 4.4).
-
-        A dynamic member that misses a rebalance is removed. A static one stays, with its last subscription: others may
-        have been assigned its partitions, have read on and have committed. It may also have joined, and not have
-        received the response: the two cannot be distinguished.
-        """
-        is_gap = NO_GENERATION != self.generation < event.generation - 1
-        is_classic = event.group_protocol is GroupProtocol.CLASSIC
-        return is_gap and is_classic and self._settings.is_static and self._reconciler.may_hold
-
     def _forget_unwritten_generation(self) -> None:
-        """Return to the generation of the share, if the coordinator that gathered the present one may have changed.
-
-        A generation is written to the log with its assignment. A coordinator that takes over before that gives the same
-        number to another generation. A static member may have missed that one, and other members may have been assigned
-        its partitions: a commit, or a heartbeat, with the number would be accepted. A member that missed a generation
-        and is dynamic is removed, so it keeps the number, which a coordinator that did not change expects.
-        """
-        has_no_share = self.generation != self.share_generation != NO_GENERATION
-        if has_no_share and self._settings.is_static and self.state in (_S.JOINING, _S.UNSUBSCRIBING):
-            self.generation = self.share_generation
+        """The coordinator that gathered the generation may have changed (rules 4.4)."""
+        if self.state in (_S.JOINING, _S.UNSUBSCRIBING) and self.assignment.forget_unwritten():
             # The coordinator confirmed the generation that is forgotten now (`_was_removed_for_good`).
             self.heartbeats.forget_confirmation()
 
-    # ---- the share ----
+    # ---- the assignment ----
 
     def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
         if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
@@ -759,43 +724,32 @@ class ClassicProtocol:
         self.heartbeats.shared(self._asked_at)
         if self._is_outdated(event.assignment):
             return
-        chosen = [one for one in self.classic.assignors if one.name == self._assignor]
-        if not any(isinstance(one, AssignmentObserver) for one in chosen):
-            self._take_share(event.assignment)
-            return
-        self._unnotified, self._notice = event.assignment, self._event.next_request_id()
-        notice = ex.NotifyAssignor(
-            request_id=self._notice,
-            generation=self.generation,
-            assignor=self._assignor,
-            assignment=Assigned(partitions=event.assignment, user_data=event.user_data),
-        )
-        self._event.emit(notice)
+        if self.assignment.has_observer:
+            self.assignment.notify_assignor(event)
+        else:
+            self._apply(event.assignment)
 
     def _on_assignor_notified(self, event: ex.AssignorNotified) -> None:
-        if event.request_id != self._notice or self._unnotified is None or self.state is not _S.SYNCING:
-            return
-        share, self._unnotified = self._unnotified, None
-        if not self._is_outdated(share):
-            self._take_share(share)
+        partitions = self.assignment.notified(event.request_id) if self.state is _S.SYNCING else None
+        if partitions is not None and not self._is_outdated(partitions):
+            self._apply(partitions)
 
-    def _is_outdated(self, share: frozenset[TopicPartition]) -> bool:
+    def _is_outdated(self, partitions: frozenset[TopicPartition]) -> bool:
         """Whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
-        strange = sorted({p.topic for p in share} - self.topics)
+        strange = sorted({p.topic for p in partitions} - self.topics)
         if strange:
             self._prepare(
                 _T.ASSIGNMENT_OUTDATED, f"assigned topics that are no longer subscribed: {', '.join(strange)}"
             )
         return bool(strange)
 
-    def _take_share(self, share: frozenset[TopicPartition]) -> None:
+    def _apply(self, partitions: frozenset[TopicPartition]) -> None:
         ownership = self._ownership
-        self._share_before, self.last_share, self.share_generation = self.last_share, share, self.generation
-        ownership.resolve({topic_key(p.topic): p.topic for p in share})
-        ownership.take_target(frozenset(map(key_of, share)))
-        # Each share calls on_assign, also an empty one, as with Java's client and confluent-kafka.
+        ownership.resolve({topic_key(p.topic): p.topic for p in partitions})
+        ownership.take_target(frozenset(map(key_of, partitions)))
+        # Each assignment calls on_assign, also an empty one, as with Java's client and confluent-kafka.
         ownership.tell_next(is_first=True)
-        self._gives_up = bool(ownership.surplus())
+        self.assignment.apply(partitions, revokes=bool(ownership.surplus()))
         self.heartbeats.speed_up()
         self._fire(_T.ASSIGNMENT_RECEIVED, f"received the assignment of generation {self.generation}")
 
@@ -816,9 +770,9 @@ class ClassicProtocol:
         self._see_topics(event)
         before = self.leader.described(event, self.topics)
         if self._computes:
-            self.leader.compute(self.generation, self._assignor)
+            self.leader.compute(self.generation, self.assignment.assignor)
         elif self.state is _S.STABLE:
-            reason = self.leader.reason_to_rebalance(before, self.topics, self.last_share)
+            reason = self.leader.reason_to_rebalance(before, self.topics, self.assignment.partitions)
             self.rejoins_because = reason or self.rejoins_because
 
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
@@ -840,7 +794,7 @@ class ClassicProtocol:
             self.leader.synced()
 
     def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:
-        """A member whose assignor fails leaves, so that another one leads or has its share; the error is raised."""
+        """A member whose assignor fails leaves, so that another one takes its part; the error is raised."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return None
         self._leave_without_waiting("the assignor failed")
@@ -934,16 +888,16 @@ class ClassicProtocol:
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether an administrator removed a static member (KIP-345's removal), not the end of its session.
 
-        The requested session began again when the last answered heartbeat arrived. A member that has its share was
-        written to the log; before that, a coordinator that moved may have forgotten it, or have removed it for a late
-        SyncGroup. In a group of the consumer protocol a member that joins too late is removed.
+        The requested session began again when the last answered heartbeat arrived. A member with the assignment of its
+        generation was written to the log; before that, a coordinator that moved may have forgotten it, or have removed
+        it for a late SyncGroup. In a group of the consumer protocol a member that joins too late is removed.
         """
         confirmed_at = self.heartbeats.confirmed_at
         if not self._settings.is_static or self.state not in CLASSIC_IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
             return False
-        if confirmed_at is None or not NO_GENERATION != self.generation == self.share_generation:
+        if confirmed_at is None or not self.assignment.is_written:
             return False
-        cannot_be_late = self._group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
+        cannot_be_late = self.assignment.group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
         return cannot_be_late and self._event.now - confirmed_at < self.classic.session_timeout_s
 
     # ---- the view ----
@@ -972,7 +926,7 @@ class ClassicProtocol:
                 return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
             case _S.JOINING:
                 waits_for = WaitsFor.OTHER_MEMBERS
-            case _S.SYNCING if self._unnotified is not None:
+            case _S.SYNCING if self.assignment.is_notifying:
                 waits_for = WaitsFor.ASSIGNOR_ON_ASSIGNMENT
             case _S.SYNCING if self.leader.is_leading:
                 waits_for = WaitsFor.ASSIGNOR_ASSIGN

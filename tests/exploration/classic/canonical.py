@@ -89,7 +89,7 @@ def _place_member(member: GroupMember, now: float) -> None:
     protocol._join_not_before = (later(protocol._join_not_before, now, RETRY_S) or 0.0) if is_joining else 0.0
     protocol.rejoins_because = None if protocol.rejoins_because is None else _REASON
     if inside.classic(member).state is not _S.RECONCILE:
-        protocol._gives_up = False
+        protocol.assignment.revokes = False
 
 
 def _place_leader(member: GroupMember, now: float) -> None:
@@ -99,7 +99,7 @@ def _place_leader(member: GroupMember, now: float) -> None:
         leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
     # The next generation has its own.
-    leader.is_leading, inside.classic(member)._assignor = False, ""
+    leader.is_leading, inside.classic(member).assignment.assignor = False, ""
     leader._members, leader._unreadable, leader._topics = {}, {}, None
     leader._request = leader._look_at = leader._repair_at = None
 
