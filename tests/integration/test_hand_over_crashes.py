@@ -190,8 +190,8 @@ class Pods:
 @pytest.fixture
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that leaves an id to a successor does so without end."""
-    monkeypatch.setattr(hand_over, "SUCCESSOR_S", FOREVER_S)
-    monkeypatch.setattr(reservations, "SUCCESSOR_S", FOREVER_S)
+    monkeypatch.setattr(hand_over, "RESERVED_S", FOREVER_S)
+    monkeypatch.setattr(reservations, "RESERVED_S", FOREVER_S)
 
 
 @pytest.mark.usefixtures("without_patience")

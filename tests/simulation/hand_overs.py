@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
-from consumer_membership.membership.consumer.hand_over import SUCCESSOR_S, PredecessorState
+from consumer_membership.membership.consumer.hand_over import RESERVED_S, PredecessorState
 from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteNote
 from consumer_membership.membership.events import LeaveRequested
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
@@ -111,7 +111,7 @@ class HandOvers:
             self.requested += 1
         if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
             # With a pool the id is only reserved while the note shows that its successor is out of the group.
-            reserved_s = 0.0 if process.settings.instance_pool else SUCCESSOR_S - _ROUNDING_S
+            reserved_s = 0.0 if process.settings.instance_pool else RESERVED_S - _ROUNDING_S
             seen.reserved_until = self._world.now + reserved_s
             self._released[seen.instance_id] = (process, self._world.now)
         seen.state = predecessor.state
@@ -119,5 +119,5 @@ class HandOvers:
     def joined(self, instance_id: str, member_id: str) -> None:
         """The coordinator let this member in with this id."""
         former, released_at = self._released.pop(instance_id, (None, 0.0))
-        is_in_time = self._world.now <= released_at + SUCCESSOR_S
+        is_in_time = self._world.now <= released_at + RESERVED_S
         self.completed += former is not None and member_id not in former.member_ids and is_in_time

@@ -248,9 +248,9 @@ class TakesOverAgainAndAgain(InstanceClaim):
 class DescribesWithoutPause(InstanceClaim):
     """Waits for an instance id, and describes the group again as soon as the description came."""
 
-    def _look(self, at: Instant) -> None:  # noqa: ARG002
+    def _look_up(self, at: Instant) -> None:  # noqa: ARG002
         """Look now."""
-        super()._look(self._event.now)
+        super()._look_up(self._event.now)
 
 
 class AnnouncesItselfTooEarly(Successor):

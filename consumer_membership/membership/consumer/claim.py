@@ -52,7 +52,7 @@ from typing import assert_never
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.consumer.hand_over import (
-    LOOK_EVERY_S,
+    DESCRIBE_EVERY_S,
     Predecessor,
     Successor,
 )
@@ -115,9 +115,9 @@ class ClaimTrigger(Enum):
     """The triggers of a claim; the value is the label in the diagram."""
 
     JOIN_BEGINS = "a join begins, with an id"
-    QUESTION_RAISED = "the holder, or a free id, has to be looked up"
+    LOOKUP_NEEDED = "the holder, or a free id, has to be looked up"
     ASKED = "DescribeGroup is sent"
-    HOLDER_SUSPECTED = "CheckHolder is sent"
+    CHECK_SENT = "CheckHolder is sent"
     JOIN_CLEARED = "the join may be sent"
     HOLDER_FOUND = "the holder has to be released"
     ADMITTED = "the coordinator lets the member in"
@@ -133,12 +133,12 @@ CLAIM_TRANSITIONS: tuple[TransitionRule[ClaimState], ...] = (
     ),
     TransitionRule(
         (_S.UNCLAIMED, _S.READY, _S.ASKED, _S.CHECKING, _S.RELEASING, _S.HELD),
-        _T.QUESTION_RAISED,
+        _T.LOOKUP_NEEDED,
         _S.LOOKING,
         "a pool, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED",
     ),
     TransitionRule((_S.LOOKING,), _T.ASKED, _S.ASKED, "ConsumerGroupDescribe"),
-    TransitionRule((_S.READY, _S.ASKED), _T.HOLDER_SUSPECTED, _S.CHECKING, "takeover-when-dead"),
+    TransitionRule((_S.READY, _S.ASKED), _T.CHECK_SENT, _S.CHECKING, "takeover-when-dead"),
     TransitionRule((_S.LOOKING, _S.ASKED, _S.RELEASING), _T.JOIN_CLEARED, _S.READY, "section 3.3"),
     TransitionRule(
         (_S.READY, _S.ASKED, _S.CHECKING), _T.HOLDER_FOUND, _S.RELEASING, "section 3.3: epoch -2, or -1 for its place"
@@ -183,7 +183,7 @@ class _Attempt:
     full: BrokerError | None = None
     has_released_place: bool = False
     #: The earliest moment of the next request to the group.
-    look_at: Instant = 0.0
+    look_up_at: Instant = 0.0
     #: Whether this member may request a hand-over; None: it has not met a holder in this join.
     may_request: bool | None = None
     #: Whether the latest description showed members.
@@ -222,7 +222,7 @@ class InstanceClaim:
         """Fire this trigger, or stay; only RELEASING has a stale holder, ASKED and CHECKING wait for a response."""
         if trigger is not _T.HOLDER_FOUND:
             self.stale_holder = None
-        if trigger not in (_T.ASKED, _T.HOLDER_SUSPECTED):
+        if trigger not in (_T.ASKED, _T.CHECK_SENT):
             self._awaited = None
         self._machine.fire_or_stay(trigger)
 
@@ -251,7 +251,7 @@ class InstanceClaim:
     def waits_until(self) -> Instant | None:
         """The latest moment at which the holder's session ends; None: pools and takeover-when-dead wait without end."""
         since = self._patient_since
-        return None if since is None or self._pool or self.waits_for_the_living else since + self._max_wait_s
+        return None if since is None or self._pool or self.needs_proof_of_death else since + self._max_wait_s
 
     @property
     def _patient_since(self) -> Instant | None:
@@ -297,16 +297,16 @@ class InstanceClaim:
         """What the claim waits for."""
         since = self._attempt.waits_since
         if self.successor.is_active:
-            detail = f"'{self.successor.instance_id}' is held by {_called(self.successor.holder)}"
+            detail = f"'{self.successor.instance_id}' is held by {_name_of(self.successor.holder)}"
             return Wait(what=WaitsFor.HAND_OVER, since=since, detail=detail)
         if self._pool:
             return Wait(what=WaitsFor.INSTANCE_ID_POOL, since=since, detail="no id is free")
-        detail = f"'{self.id}' is held by {_called(self._attempt.waits_for)} until it leaves or its session ends"
+        detail = f"'{self.id}' is held by {_name_of(self._attempt.waits_for)} until it leaves or its session ends"
         return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
 
     def next_deadline(self) -> Instant | None:
         """When the group is to be described."""
-        return self._attempt.look_at if self.state is _S.LOOKING else None
+        return self._attempt.look_up_at if self.state is _S.LOOKING else None
 
     # ---- the join ----
 
@@ -327,10 +327,10 @@ class InstanceClaim:
             # The successor joins first, unless it is in the group already.
             self.id = self._settings.instance_id
             self._attempt.waits_since = self._event.now
-            self._look(self._event.now)
+            self._look_up(self._event.now)
             return
         has_to_choose = self.id is None and bool(self._pool)
-        self._enter(_T.QUESTION_RAISED if has_to_choose else _T.JOIN_BEGINS)
+        self._enter(_T.LOOKUP_NEEDED if has_to_choose else _T.JOIN_BEGINS)
 
     def joined(self) -> None:
         """The coordinator accepted the member: from now on a newer one may replace it."""
@@ -348,16 +348,16 @@ class InstanceClaim:
         """
         if is_settled or self.is_waiting:
             self.session.ask_if_due(interval_s)
-        if self.state is _S.LOOKING and self._event.now >= self._attempt.look_at:
+        if self.state is _S.LOOKING and self._event.now >= self._attempt.look_up_at:
             self._enter(_T.ASKED)
             self._watch.ask(self._event.now)
             self._awaited = self._event.next_request_id()
             with_partitions = self._hands_over and (self.age is not Age.OLDER or bool(self._pool))
             self._event.emit(DescribeGroup(request_id=self._awaited, with_partitions=with_partitions))
 
-    def _look(self, at: Instant) -> None:
-        self._attempt.look_at = at
-        self._enter(_T.QUESTION_RAISED)
+    def _look_up(self, at: Instant) -> None:
+        self._attempt.look_up_at = at
+        self._enter(_T.LOOKUP_NEEDED)
 
     # ---- a held id ----
 
@@ -374,17 +374,17 @@ class InstanceClaim:
         if self.predecessor.has_released and not self._pool:
             return self._end_as_predecessor(Holder(member_id=holder) if holder else None)
         if self._pool:
-            self._let_go()
+            self._give_up_id()
             return None
-        if self.waits_for_the_living:
-            self._suspect(Holder(member_id=holder) if holder else None)
+        if self.needs_proof_of_death:
+            self._check_or_look_up(Holder(member_id=holder) if holder else None)
             return None
-        self._judge_age()
+        self._update_age()
         is_free_to = attempt.taken_from is None or (holder == attempt.taken_from and attempt.takeovers < MOST_TAKEOVERS)
         takes_over = self._takes_over and is_free_to
         if takes_over and (holder is not None or not self.is_waiting):
             attempt.named = holder
-            self._look(self._event.now)
+            self._look_up(self._event.now)
             return None
         if takes_over or self._waits:
             return self._wait(error, Holder(member_id=holder) if holder else None)
@@ -397,7 +397,7 @@ class InstanceClaim:
         return self._takes_over and not self._pool and self._event.now <= self._asked_at + NEWEST_FOR_S
 
     @property
-    def waits_for_the_living(self) -> bool:
+    def needs_proof_of_death(self) -> bool:
         """Whether the member takes over only from dead holders, and waits for others without end."""
         return self._settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD and not self._pool
 
@@ -423,7 +423,7 @@ class InstanceClaim:
             attempt.may_request = self._hands_over and self.age is not Age.OLDER and (bool(self._pool) or is_newest)
         return attempt.may_request
 
-    def _judge_age(self) -> None:
+    def _update_age(self) -> None:
         """A holder is reported now: unless this join knew it before, it may be the newer one."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
@@ -434,24 +434,24 @@ class InstanceClaim:
         self._enter(_T.HOLDER_FOUND)
         self.stale_holder = holder
 
-    def _let_go(self) -> None:
+    def _give_up_id(self) -> None:
         """Another member holds the id of the pool: look for a free one."""
         if self.id is not None:
             self._pool.refuse(self.id)
         self.id = None
-        self._look(self._event.now + CLAIM_SPACING_S * (0.5 + self._jitter()))
+        self._look_up(self._event.now + CLAIM_SPACING_S * (0.5 + self._jitter()))
 
     def _wait(self, error: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt, now = self._attempt, self._event.now
         attempt.waits_for = holder or attempt.waits_for
         if holder is not None:
-            self.successor.meet(holder)
-        called = _called(attempt.waits_for)
+            self.successor.holder_reported(holder)
+        called = _name_of(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now
             if self._may_request_hand_over():
                 # The description has the partitions to prepare for.
-                self._look(now)
+                self._look_up(now)
                 return None
             message = (
                 f"group.instance.id '{self.id}' is held by {called}; waiting until it leaves or its session ends, at "
@@ -465,7 +465,7 @@ class InstanceClaim:
             self._event.emit(Warned(message=message))
         if not self._has_waited_long:
             # A join that the description does not explain is refused again, and brokers log that: with a backoff.
-            self._look(now + self._backoff.next_delay())
+            self._look_up(now + self._backoff.next_delay())
             return None
         self._enter(_T.JOIN_CLEARED)
         message = (
@@ -477,14 +477,14 @@ class InstanceClaim:
 
     # ---- proof ----
 
-    def _suspect(self, holder: Holder | None) -> None:
+    def _check_or_look_up(self, holder: Holder | None) -> None:
         """Check the holder that a refused join named, or look it up."""
         now = self._event.now
         next_at = now + self._backoff.next_delay()
         if holder is not None:
             self._check(holder, next_at)
         else:
-            self._look(next_at if self.is_waiting else now)
+            self._look_up(next_at if self.is_waiting else now)
 
     def _check(self, holder: Holder, next_at: Instant) -> None:
         """Request a check of the holder; without proof of its death, the group is described at this moment."""
@@ -494,8 +494,8 @@ class InstanceClaim:
             attempt.waits_for = holder
         elif holder.host:
             attempt.waits_for = holder
-        attempt.look_at = next_at
-        self._enter(_T.HOLDER_SUSPECTED)
+        attempt.look_up_at = next_at
+        self._enter(_T.CHECK_SENT)
         self._awaited = self._event.next_request_id()
         self._event.emit(CheckHolder(request_id=self._awaited, instance_id=self.id or "", member_id=holder.member_id))
 
@@ -510,7 +510,7 @@ class InstanceClaim:
             self._take_over_from(holder)
             return
         self._report_holder(holder)
-        self._look(attempt.look_at)
+        self._look_up(attempt.look_up_at)
 
     def _report_holder(self, holder: Holder) -> None:
         """Warn that the member waits, and once more if the holder is alive after a session."""
@@ -518,14 +518,14 @@ class InstanceClaim:
         if attempt.waits_since is None:
             attempt.waits_since = now
             message = (
-                f"group.instance.id '{self.id}' is held by {_called(holder)}; waiting until it leaves, or its process "
+                f"group.instance.id '{self.id}' is held by {_name_of(holder)}; waiting until it leaves, or its process "
                 "or its session ends"
             )
             self._event.emit(Warned(message=message))
         elif not attempt.is_reported and now >= attempt.held_since + self._max_wait_s:
             attempt.is_reported = True
             message = (
-                f"group.instance.id '{self.id}' is still held by {_called(holder)} after "
+                f"group.instance.id '{self.id}' is still held by {_name_of(holder)} after "
                 f"{now - attempt.held_since:.0f} s, longer than a session lasts, so that process is alive, and this "
                 "process continues to wait; close one of the two, or give each process its own id"
             )
@@ -538,7 +538,7 @@ class InstanceClaim:
 
         A member that was replaced while it was out of its group gets the same error as a member that is replaced in it.
         """
-        held = f"group.instance.id '{self.id}' is held by {_called(Holder(member_id=holder) if holder else None)}"
+        held = f"group.instance.id '{self.id}' is held by {_name_of(Holder(member_id=holder) if holder else None)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:
             remedy = "close it, give this process its own id, or set group.instance.id.conflict.policy to takeover"
             return _unreleased(f"{held}; {remedy} (the coordinator responded: {error.message})")
@@ -554,12 +554,12 @@ class InstanceClaim:
         if self.id is None or self._attempt.has_released_place:
             return False
         self._attempt.full = error
-        self._look(self._event.now)
+        self._look_up(self._event.now)
         return True
 
     def _release_place(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt = self._attempt
-        if self.waits_for_the_living and holder is not None and holder.member_epoch != LEAVE_STATIC_EPOCH:
+        if self.needs_proof_of_death and holder is not None and holder.member_epoch != LEAVE_STATIC_EPOCH:
             self._check(holder, self._event.now + self._backoff.next_delay())
             return None
         may_take_over = self._takes_over and attempt.taken_from is None
@@ -595,7 +595,7 @@ class InstanceClaim:
         attempt, found = self._attempt, event.holders.get(self.id or "")
         attempt.has_seen_members = bool(event.holders)
         self._watch.described(event.holders, self._event.now)
-        self._judge_age()
+        self._update_age()
         if attempt.full is not None:
             return self._release_place(attempt.full, found)
         if self._pool:
@@ -615,7 +615,7 @@ class InstanceClaim:
             self._join_waiting()
         elif found.member_id == own:
             self._release(found)
-        elif self.waits_for_the_living:
+        elif self.needs_proof_of_death:
             self._backoff.reset()
             self._check(found, self._watch.next_at(self._event.now))
         elif self._takes_over:
@@ -629,12 +629,12 @@ class InstanceClaim:
         self._attempt.waits_for = holder
         self._backoff.reset()
         if self._may_request_hand_over():
-            self.successor.consider({self.id or "": holder}, is_pool=False)
-        self._look_again()
+            self.successor.holders_described({self.id or "": holder}, is_pool=False)
+        self._look_up_again()
 
-    def _look_again(self) -> None:
+    def _look_up_again(self) -> None:
         now = self._event.now
-        self._look(self._watch.next_at(now, expected_since=self.successor.expects_release_since))
+        self._look_up(self._watch.next_at(now, expected_since=self.successor.expects_release_since))
 
     def _look_for_successor(self, found: Holder | None, own: str) -> Fatal | None:
         """Wait for the successor of a fixed id: end when it holds the id, or join again if it does not come."""
@@ -644,12 +644,12 @@ class InstanceClaim:
         if self._event.now >= self.predecessor.waits_until:
             self._join_waiting()
         else:
-            self._look(self._event.now + LOOK_EVERY_S)
+            self._look_up(self._event.now + DESCRIBE_EVERY_S)
         return None
 
     def _end_as_predecessor(self, holder: Holder | None) -> Fatal:
         self._enter(_T.JOIN_CLEARED)
-        message = f"group.instance.id '{self.id}' was handed over to {_called(holder)}; this member has ended"
+        message = f"group.instance.id '{self.id}' was handed over to {_name_of(holder)}; this member has ended"
         return Fatal(_fenced(message))
 
     def _not_described(self, event: GroupDescribeFailed, own: str) -> Fatal | None:
@@ -659,7 +659,7 @@ class InstanceClaim:
         if attempt.full is not None:
             return self._refuse(attempt.full)
         if self.predecessor.has_released and self._event.now < self.predecessor.waits_until:
-            self._look(self._event.now + LOOK_EVERY_S)
+            self._look_up(self._event.now + DESCRIBE_EVERY_S)
             return None
         if self._pool:
             return self._choose(None, own)
@@ -724,11 +724,11 @@ class InstanceClaim:
             return self._refuse(_unreleased(self._pool.exhaustion))
         now = self._event.now
         if holders is None:
-            self._look(now + self._backoff.next_delay())
+            self._look_up(now + self._backoff.next_delay())
         else:
             if self._may_request_hand_over():
-                self.successor.consider(self._pool.present(holders), is_pool=True)
-            self._look_again()
+                self.successor.holders_described(self._pool.present(holders), is_pool=True)
+            self._look_up_again()
         if self._attempt.waits_since is None:
             self._attempt.waits_since = now
             if self.successor.is_active:
@@ -740,16 +740,16 @@ class InstanceClaim:
     def reservations_read(self, event: NotesRead | NotesNotRead) -> None:
         """Claim an id that is not reserved: the notes to the last holders of the free ids arrived."""
         if self._reservations.answered(event) and self.state is _S.LOOKING:
-            self._look(self._event.now)
+            self._look_up(self._event.now)
 
     def try_another(self) -> bool:
         """FENCED_INSTANCE_ID: another member has the id. Claim another one of the pool; False: there is no pool."""
         if self._pool:
-            self._let_go()
+            self._give_up_id()
         return bool(self._pool)
 
 
-def _called(holder: Holder | None) -> str:
+def _name_of(holder: Holder | None) -> str:
     return f"member {holder}" if holder else "another member"
 
 

@@ -11,7 +11,7 @@ owns, so that notes to several holders never collide. Notes are hints, and the c
 an id: a lost, late or wrong note costs time and never a partition. A crash therefore ends as it does with `wait`.
 
 - If the successor ends before its note, nothing has happened. If it ends after its note, the id stays free for
-  `SUCCESSOR_S`; then the predecessor joins with its id again, keeps the same partitions, and ignores this successor.
+  `RESERVED_S`; then the predecessor joins with its id again, keeps the same partitions, and ignores this successor.
 - If the predecessor ends, its id is released by its leave, or at the end of its session, and the successor joins.
 
 Only a member that the application just made join requests a hand-over, so two processes never take an id from each
@@ -61,9 +61,9 @@ READ_EVERY_S = 1.0
 READ_REFUSED_EVERY_S = 60.0
 #: How long a released id is reserved for the successor. A successor describes the group every few milliseconds, so it
 #: needs this time only if its process pauses or its connection is lost.
-SUCCESSOR_S = 3.0
+RESERVED_S = 3.0
 #: How often a predecessor describes the group to find its successor; the successor itself does so more often.
-LOOK_EVERY_S = 0.25
+DESCRIBE_EVERY_S = 0.25
 #: How often a note without effect is written again: another successor may have replaced it, and may have ended.
 REPEAT_NOTE_S = 5.0
 
@@ -155,13 +155,13 @@ SUCCESSOR_TARGETS = transitions_by_trigger(SUCCESSOR_TRANSITIONS)
 PREDECESSOR_TARGETS = transitions_by_trigger(PREDECESSOR_TRANSITIONS)
 
 
-def note_place(partitions: frozenset[TopicPartition]) -> TopicPartition | None:
+def note_partition(partitions: frozenset[TopicPartition]) -> TopicPartition | None:
     """Return the partition with the note for the owner of these partitions; None without partitions."""
     return min(partitions, default=None)
 
 
 class Successor:
-    """The request of one member to a holder; `begin` starts a join, `consider` sees each description of the group."""
+    """The request of one member to a holder; `begin` starts a join, `holders_described` handles a group description."""
 
     def __init__(self, event: EventContext, settings: MemberSettings, jitter: Jitter) -> None:
         self._event = event
@@ -175,13 +175,14 @@ class Successor:
         self.holder: Holder | None = None
         #: Whether the application is ready for the holder's partitions, or there are none.
         self.is_warm = False
-        #: With a fixed id, the member id of the holder that this join met first: later ones may be newer.
-        self._first: str | None = None
+        #: With a fixed id, the member id of the first holder that this join found: later ones may be newer.
+        self._first_holder: str | None = None
         #: With a pool, the member ids of holders whose id another member holds by now.
         self._replaced: set[str] = set()
         #: The member ids of holders that another successor has asked, which may have ended since.
         self._asked_by_others: set[str] = set()
-        self._place: TopicPartition | None = None
+        #: The partition of the note to the holder.
+        self._partition: TopicPartition | None = None
         self._awaited: int | None = None
         self._due_at: Instant = 0.0
         self._announced_at: Instant = 0.0
@@ -235,10 +236,10 @@ class Successor:
 
         A note without effect is withdrawn, so that the holder keeps its place.
         """
-        if self._is_announced and joined_as != self.instance_id and self._place is not None:
-            self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
-        self.holder = self.instance_id = self._place = None
-        self._first = None
+        if self._is_announced and joined_as != self.instance_id and self._partition is not None:
+            self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._partition, note=None))
+        self.holder = self.instance_id = self._partition = None
+        self._first_holder = None
         self.is_warm = False
         self._replaced.clear()
         self._asked_by_others.clear()
@@ -247,7 +248,7 @@ class Successor:
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
 
-    def consider(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
+    def holders_described(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
         """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested."""
         if self.state is _S.REFUSED:
             return
@@ -259,17 +260,17 @@ class Successor:
             self._replaced.add(self.holder.member_id)
             self.holder = None
             self._announced_at = 0.0
-        self._choose(holders if is_pool else self._first_of(holders))
+        self._choose(holders if is_pool else self._only_first(holders))
 
-    def meet(self, holder: Holder) -> None:
-        """Note that this member holds the fixed id; the first one of a join may receive a request."""
-        self._first = self._first or holder.member_id
+    def holder_reported(self, holder: Holder) -> None:
+        """This member holds the fixed id; the first one of a join may receive a request."""
+        self._first_holder = self._first_holder or holder.member_id
 
-    def _first_of(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+    def _only_first(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
         """Return the holder of the fixed id if it is the first one of this join."""
         for holder in holders.values():
-            self.meet(holder)
-        return {i: one for i, one in holders.items() if one.member_id == self._first}
+            self.holder_reported(holder)
+        return {i: one for i, one in holders.items() if one.member_id == self._first_holder}
 
     def _choose(self, holders: Mapping[str, Holder]) -> None:
         present = {i: one for i, one in sorted(holders.items()) if is_present(one)}
@@ -285,7 +286,7 @@ class Successor:
             self._fire(_T.ENDED)
 
     def _warm(self, holder: Holder) -> None:
-        self.holder, self._place = holder, note_place(holder.partitions)
+        self.holder, self._partition = holder, note_partition(holder.partitions)
         self._attempt += 1
         self.is_warm = False
         self._fire(_T.HOLDER_CHOSEN)
@@ -299,9 +300,9 @@ class Successor:
         if found.partitions - before.partitions:
             self._warm(found)
             return
-        self.holder, place = found, note_place(found.partitions)
-        if place != self._place:
-            self._place = place
+        self.holder, partition = found, note_partition(found.partitions)
+        if partition != self._partition:
+            self._partition = partition
             if self.state is _S.ANNOUNCED:
                 self._fire(_T.NOTE_OUTDATED)
 
@@ -324,7 +325,7 @@ class Successor:
 
     def send_due(self, own: str) -> None:
         """Send the due request; `own` is this member's id."""
-        if self.holder is None or self.instance_id is None or self._place is None or self._event.now < self._due_at:
+        if self.holder is None or self.instance_id is None or self._partition is None or self._event.now < self._due_at:
             return
         if self.state is _S.ANNOUNCED:
             self._fire(_T.NOTE_OUTDATED)
@@ -332,10 +333,10 @@ class Successor:
             return
         self._awaited = request_id = self._event.next_request_id()
         if self.state is _S.READING:
-            self._event.emit(ReadNotes(request_id=request_id, partitions=frozenset({self._place})))
+            self._event.emit(ReadNotes(request_id=request_id, partitions=frozenset({self._partition})))
             return
         note = HandOverNote(predecessor=self.holder.member_id, successor=own, instance_id=self.instance_id)
-        self._event.emit(WriteNote(request_id=request_id, partition=self._place, note=note))
+        self._event.emit(WriteNote(request_id=request_id, partition=self._partition, note=note))
 
     # ---- responses ----
 
@@ -349,7 +350,7 @@ class Successor:
         if is_asked and is_pool and asked not in self._asked_by_others:
             self._asked_by_others.add(asked)
             self._fire(_T.HOLDER_TAKEN)
-            self.holder = self.instance_id = self._place = None
+            self.holder = self.instance_id = self._partition = None
         else:
             self._fire(_T.HOLDER_FREE)
 
@@ -392,7 +393,7 @@ class Predecessor:
         self._released_at: Instant = 0.0
         self._read_at: Instant = 0.0
         #: The partition of its note, and the id that it is about.
-        self._place: TopicPartition | None = None
+        self._partition: TopicPartition | None = None
         self._released_id: str | None = None
         self._awaited: int | None = None
         self._has_warned = False
@@ -417,9 +418,9 @@ class Predecessor:
     @property
     def waits_until(self) -> Instant:
         """Until when a released id is reserved for the successor."""
-        return self._released_at + SUCCESSOR_S
+        return self._released_at + RESERVED_S
 
-    def leaves_its_place(self, instance_id: str | None) -> bool:
+    def drops_released_id(self, instance_id: str | None) -> bool:
         """Return whether the next join takes this id instead of the released one; true once.
 
         The coordinator keeps the released id with its partitions under the member id. A join with the same member id
@@ -438,23 +439,23 @@ class Predecessor:
 
     def read_if_due(self, partitions: frozenset[TopicPartition]) -> None:
         """Read the note for the owner of these partitions, if that is due."""
-        place = note_place(partitions)
+        partition = note_partition(partitions)
         if self.state is not _P.HOLDING or self._awaited is not None or self._event.now < self._read_at:
             return
         self._read_at = self._event.now + READ_EVERY_S
-        if place is not None:
+        if partition is not None:
             self._awaited = self._event.next_request_id()
-            self._event.emit(ReadNotes(request_id=self._awaited, partitions=frozenset({place})))
+            self._event.emit(ReadNotes(request_id=self._awaited, partitions=frozenset({partition})))
 
     def notes_read(self, event: NotesRead, own: str, instance_id: str | None, *, may_release: bool) -> bool:
         """Return whether one of these notes begins a hand-over."""
         if event.request_id != self._awaited:
             return False
         self._awaited = None
-        for place, note in event.notes.items():
+        for partition, note in event.notes.items():
             is_for_this = note.predecessor == own and note.instance_id == instance_id
             if is_for_this and may_release and self.state is _P.HOLDING and note.successor not in {own, *self._served}:
-                self.successor, self._place, self._released_id = note.successor, place, instance_id
+                self.successor, self._partition, self._released_id = note.successor, partition, instance_id
                 self._served.add(note.successor)
                 self._machine.fire(_PT.REQUESTED)
                 return True
@@ -485,8 +486,10 @@ class Predecessor:
     def joined(self, instance_id: str | None) -> None:
         """Note that the member is in its group again; if it has its released id again, withdraw the note."""
         if self.state is _P.RELEASED:
-            if self._place is not None and instance_id == self._released_id:
-                self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._place, note=None))
+            if self._partition is not None and instance_id == self._released_id:
+                self._event.emit(
+                    WriteNote(request_id=self._event.next_request_id(), partition=self._partition, note=None)
+                )
             self._machine.fire(_PT.JOINED)
 
 

@@ -399,7 +399,7 @@ class ConsumerProtocol:
             self.heartbeats.sending(request_id, self._event.now)
             self._send(on_behalf, request_id)
             return
-        if self.claim.predecessor.leaves_its_place(self.claim.id):
+        if self.claim.predecessor.drops_released_id(self.claim.id):
             self.member_id = self._new_member_id()
         beat = self.heartbeats.compose(
             member_id=self.member_id,
@@ -645,7 +645,7 @@ class ConsumerProtocol:
             self.claim.released()
             self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
-        if event.error.code == FENCED_INSTANCE_CODE and not self.claim.waits_for_the_living:
+        if event.error.code == FENCED_INSTANCE_CODE and not self.claim.needs_proof_of_death:
             return self._on_instance_taken(self.claim.lost_race_error(event.error))
         self.claim.cancel_release()
         if event.error.code == FENCED_INSTANCE_CODE:

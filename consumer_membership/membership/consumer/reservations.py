@@ -2,10 +2,10 @@
 
 With `group.instance.id.conflict.policy=hand-over`, a member that waits for an id sees other ids become free. If the
 last holder handed its id over, its successor joins within milliseconds, and is prepared for the partitions. Every other
-free id is taken at once, because its partitions have no owner. The note to the last holder tells the two cases apart:
+free id is taken at once, because its partitions have no owner. The note to the last holder distinguishes the two cases:
 it is at the first of the partitions that the group's description still shows for a member that left with epoch -2.
 
-A note is a hint. It reserves an id for `SUCCESSOR_S` at most, and only while its successor is out of the group. A note
+A note is a hint. It reserves an id for `RESERVED_S` at most, and only while its successor is out of the group. A note
 that cannot be read reserves nothing: then the coordinator gives the id to the member that joins first.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer_membership.membership.consumer.hand_over import SUCCESSOR_S, is_present, note_place
+from consumer_membership.membership.consumer.hand_over import RESERVED_S, is_present, note_partition
 from consumer_membership.membership.effects import ReadNotes
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import NotesNotRead, NotesRead
@@ -58,13 +58,13 @@ class Reservations:
             return True
         successor = self._successors[last]
         is_expected = successor is not None and successor not in present
-        return is_expected and self._event.now < self._left_at[last] + SUCCESSOR_S
+        return is_expected and self._event.now < self._left_at[last] + RESERVED_S
 
     def _read(self, unread: Mapping[str, Holder]) -> None:
-        places = frozenset(place for one in unread.values() if (place := note_place(one.partitions)) is not None)
-        if places and self._awaited is None:
+        partitions = frozenset(at for one in unread.values() if (at := note_partition(one.partitions)) is not None)
+        if partitions and self._awaited is None:
             self._awaited, self._asked = self._event.next_request_id(), dict(unread)
-            self._event.emit(ReadNotes(request_id=self._awaited, partitions=places))
+            self._event.emit(ReadNotes(request_id=self._awaited, partitions=partitions))
 
     def answered(self, event: NotesRead | NotesNotRead) -> bool:
         """Note the successors that the notes name; return whether the notes were requested here."""

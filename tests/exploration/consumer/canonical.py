@@ -116,7 +116,7 @@ def _place_instance(member: GroupMember, now: float) -> None:
     instance.session._away_since = None
     instance.session._asked_at = None if instance.session._asked_at is None else 0.0
     attempt = instance._attempt
-    attempt.look_at = later(attempt.look_at, now, RETRY_S) or 0.0
+    attempt.look_up_at = later(attempt.look_up_at, now, RETRY_S) or 0.0
     if attempt.waits_since is not None:
         is_over = now - attempt.waits_since > LONGEST_SESSION_S
         attempt.waits_since = LONG_AGO if is_over else 0.0

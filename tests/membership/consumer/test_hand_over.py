@@ -13,7 +13,7 @@ from consumer_membership.membership.consumer.hand_over import (
     READ_EVERY_S,
     READ_REFUSED_EVERY_S,
     REPEAT_NOTE_S,
-    SUCCESSOR_S,
+    RESERVED_S,
     SUCCESSOR_TRANSITIONS,
     PredecessorState,
     SuccessorState,
@@ -350,7 +350,7 @@ def test_released_id_is_left_to_its_successor() -> None:
     read(scene, rival())
     while not scene.new_beats:
         describe(scene.poll(), **after)
-    assert SUCCESSOR_S <= scene.now - began < SUCCESSOR_S + 0.1
+    assert RESERVED_S <= scene.now - began < RESERVED_S + 0.1
     assert [beat.instance_id for beat in scene.beats][-1] == other
 
 
@@ -447,7 +447,7 @@ def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_not
     began = scene.now
     while not scene.new_beats:
         describe(scene.poll(), i=Holder(member_id="member-1", member_epoch=-2))
-    assert SUCCESSOR_S <= scene.now - began < SUCCESSOR_S + 1.0
+    assert RESERVED_S <= scene.now - began < RESERVED_S + 1.0
     assert [order.note for order in scene.answer(3, [A0, A1]).new(WriteNote)] == [None]
     scene.settle().until(lambda s: bool(s.new(ReadNotes)))
     assert noted(scene).state is S.STABLE
