@@ -185,7 +185,8 @@ class Successor:
         self._partition: TopicPartition | None = None
         self._awaited: int | None = None
         self._due_at: Instant = 0.0
-        self._announced_at: Instant = 0.0
+        #: When the holder could read the first note; None: it was not asked yet.
+        self._announced_at: Instant | None = None
         self._has_warned = False
 
     # ---- questions ----
@@ -204,20 +205,19 @@ class Successor:
     def expects_release_since(self) -> Instant | None:
         """Since when the holder may release its id at any moment; None: it was not asked, or its time is over."""
         limit_s = self._settings.drain_timeout_s + READ_EVERY_S
-        is_expected = self._is_announced and self._event.now < self._announced_at + limit_s
-        return self._announced_at if is_expected else None
+        since = self._announced_since
+        return None if since is None or self._event.now >= since + limit_s else since
 
     @property
-    def _is_announced(self) -> bool:
-        return self._announced_at > 0.0 and self.state in (_S.ANNOUNCED, _S.WRITING)
+    def _announced_since(self) -> Instant | None:
+        return self._announced_at if self.state in (_S.ANNOUNCED, _S.WRITING) else None
 
     def waits_for_release_since(self, since: Instant) -> Instant | None:
         """Since when the holder should have released its id; None: not yet. `since`: when the claim began to wait."""
         if not self.is_active:
             return since
-        if not self._is_announced:
-            return None
-        return max(since, self._announced_at + self._settings.drain_timeout_s)
+        announced_at = self._announced_since
+        return None if announced_at is None else max(since, announced_at + self._settings.drain_timeout_s)
 
     def next_deadline(self) -> Instant | None:
         """When the next request is due."""
@@ -236,14 +236,14 @@ class Successor:
 
         A note without effect is withdrawn, so that the holder keeps its place.
         """
-        if self._is_announced and joined_as != self.instance_id and self._partition is not None:
+        if self._announced_since is not None and joined_as != self.instance_id and self._partition is not None:
             self._event.emit(WriteNote(request_id=self._event.next_request_id(), partition=self._partition, note=None))
         self.holder = self.instance_id = self._partition = None
         self._first_holder = None
         self.is_warm = False
         self._replaced.clear()
         self._asked_by_others.clear()
-        self._announced_at = 0.0
+        self._announced_at = None
         self._backoff.reset()
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
@@ -259,7 +259,7 @@ class Successor:
                 return
             self._replaced.add(self.holder.member_id)
             self.holder = None
-            self._announced_at = 0.0
+            self._announced_at = None
         self._choose(holders if is_pool else self._only_first(holders))
 
     def holder_reported(self, holder: Holder) -> None:
@@ -361,7 +361,7 @@ class Successor:
         self._backoff.reset()
         self._fire(_T.NOTE_WRITTEN)
         self._due_at = self._event.now + REPEAT_NOTE_S
-        if not self._announced_at:
+        if self._announced_at is None:
             self._announced_at = self._event.now
 
     def not_done(self, event: NotesNotRead | NoteNotWritten, group_id: str) -> None:
