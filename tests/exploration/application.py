@@ -16,8 +16,9 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     RevokePartitions,
     StepEffect,
+    WarmPartitions,
 )
-from consumer_membership.membership.events import StepFinished
+from consumer_membership.membership.events import StepFinished, Warmed
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.watch import STEP_OF, STEPS, check
 
@@ -41,6 +42,8 @@ class Application:
     mailbox: list[ApplicationEffect] = field(default_factory=list)
     is_leaving: bool = False
     is_subscribed: bool = False
+    #: The partitions that its latest on_warm has prepared for.
+    warmed: Partitions = frozenset()
 
     @property
     def fetchable(self) -> Partitions:
@@ -61,6 +64,8 @@ class Application:
     def mail(self, effects: list[ApplicationEffect]) -> None:
         """Put what one event ordered into the mailbox; what was overtaken within it was never there."""
         newest = max((effect.attempt for effect in effects if isinstance(effect, STEPS)), default=0)
+        if any(isinstance(one, WarmPartitions) for one in effects):
+            self.mailbox = [one for one in self.mailbox if not isinstance(one, WarmPartitions)]
         self.mailbox += [one for one in effects if not isinstance(one, STEPS) or one.attempt == newest]
 
     def finish_overtaken(self) -> ApplicationEffect:
@@ -106,6 +111,11 @@ class Application:
                     self.held |= step.offsets.keys()
                     self.frozen.clear()
         return StepFinished(attempt=step.attempt, step=STEP_OF[type(step)], offsets=offsets, failed=raises)
+
+    def warm(self, order: WarmPartitions, *, raises: bool) -> Warmed:
+        """Prepare for partitions; return the event for the member."""
+        self.warmed = frozenset() if raises else order.partitions
+        return Warmed(attempt=order.attempt, failed=raises)
 
     def has_left(self) -> None:
         """The member has left: everything was given up before."""

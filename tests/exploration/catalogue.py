@@ -94,6 +94,15 @@ WORLDS: Mapping[str, World] = {
             budgets={"all": 1, "start": 1, "leave": 1, "timeout": 1} | _NETWORK | _REMOVALS,
         ),
         World(
+            name="hand-over",
+            words="a newcomer that asks the holder of its instance id to hand it over; on_warm may raise",
+            seats=("i", "i"),
+            present=1,
+            policy=ConflictPolicy.HAND_OVER,
+            may_end_with=_CONFLICTS,
+            budgets={"all": 1, "start": 2, "leave": 1, "timeout": 1, "raise": 1} | _NETWORK | _REMOVALS,
+        ),
+        World(
             name="pool",
             words="2 members claim ids of a pool of 2",
             seats=(None, None),

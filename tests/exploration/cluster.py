@@ -10,12 +10,15 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from consumer_membership.translation.hand_over_notes import helper_group
 from consumer_membership.types import TopicPartition
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.exchanges import Answer, Joined, Released, Request
 from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 
 GROUP = "g"
+#: The group with the notes for hand-overs.
+HELPER_GROUP = helper_group(GROUP)
 #: Sessions and rebalance timeouts lie in the future until they are over; their length means nothing here.
 TO_COME = 1.0
 
@@ -33,10 +36,11 @@ AT_ONCE = Address("", 1)
 
 
 class Asked(NamedTuple):
-    """A request, and where its answer goes."""
+    """A request, where its answer goes, and the group that it is about."""
 
     address: Address
     request: Request
+    group_id: str = GROUP
 
 
 class Happening(NamedTuple):
@@ -94,7 +98,10 @@ class Cluster:
     def execute(self, question: Asked) -> Answer | None:
         """Handle a request; None: its answer has to wait."""
         waited = {*self.coordinator.waiting(), question.address}
-        released = self.coordinator.ask(question.address, GROUP, question.request, 0.0)
+        released = self.coordinator.ask(question.address, question.group_id, question.request, 0.0)
+        if question.group_id == HELPER_GROUP:
+            # It has no members, and its offsets mean nothing.
+            self.coordinator.journal.clear()
         self._take(waited, released, own=question.address)
         return next((one.answer for one in released if one.key == question.address), None)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from consumer_membership.membership.effects import PausePartitions
+from consumer_membership.membership.effects import AssignPartitions, LosePartitions, RevokePartitions, WarmPartitions
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from tests.simulation import inside
-from tests.simulation.watch import STEPS
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
+
+#: What the application is called back for.
+_CALLBACKS = (AssignPartitions, RevokePartitions, LosePartitions, WarmPartitions)
 
 #: Where the member's timers stand, in its own seconds from now: a retry, the leave's end, a commit's end, the
 #: session's, and that of max.poll.interval.ms.
@@ -45,6 +47,10 @@ def _network_moves(process: Process) -> Iterator[Move]:
         yield Move("lose_call", budget="loss")
         if process.calls[0].answer is not None:
             yield Move("take_reply")
+    if process.notes:
+        yield Move("lose_note", budget="loss")
+        if process.notes[0].answer is not None:
+            yield Move("take_note")
     for number in range(len(process.late)):
         if process.late[number] not in process.late[:number]:
             yield Move("take_late", number)
@@ -58,7 +64,7 @@ def _application_moves(process: Process) -> Iterator[Move]:
         yield Move("post")
     if application.mailbox:
         yield Move("perform")
-        if isinstance(application.mailbox[-1], STEPS) and not isinstance(application.mailbox[-1], PausePartitions):
+        if isinstance(application.mailbox[-1], _CALLBACKS):
             yield Move("raise_in_callback", budget="raise")
     if application.begun is not None:
         yield Move("finish_overtaken")

@@ -43,10 +43,13 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     ProtocolChosen,
     RaiseToApplication,
+    ReadNotes,
     ResolveTopicIds,
     SendHeartbeat,
     StateChanged,
+    WarmPartitions,
     Warned,
+    WriteNote,
 )
 from consumer_membership.membership.events import (
     CoordinatorFound,
@@ -62,9 +65,18 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, GroupProtocol, LeaveOption, Subscription
+from consumer_membership.types import (
+    FATAL_CODE,
+    BrokerAddress,
+    BrokerError,
+    ConflictPolicy,
+    GroupProtocol,
+    LeaveOption,
+    Subscription,
+)
 from tests.exploration.application import Application
-from tests.exploration.cluster import AT_ONCE, NOBODY, Asked
+from tests.exploration.cluster import AT_ONCE, GROUP, HELPER_GROUP, NOBODY, Address, Asked
+from tests.exploration.consumer.hand_over import HandOverWatch
 from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, SESSION_S, Move
 from tests.simulation import inside
 from tests.simulation.exchanges import Answer
@@ -136,6 +148,7 @@ class Process:
     carrier: Carrier
     application: Application
     watch: Watch
+    hand_over: HandOverWatch
     #: How many partitions its topic has.
     partitions: int
     #: Names of errors with which the member may end permanently.
@@ -154,6 +167,8 @@ class Process:
     abandoned: list[int] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    #: Requests about notes for hand-overs, on a connection of their own.
+    notes: list[Call] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
     inbox: list[Any] = field(default_factory=list)
@@ -191,6 +206,8 @@ class Process:
         effects = member.handle(event, at)
         self.log.append((event, inside.state(member), effects))
         self.watch.handled(self, old, effects)
+        if self.settings.conflict_policy is ConflictPolicy.HAND_OVER:
+            self.hand_over.handled(self, effects, is_newest=self.watch.is_newest)
         mail: list[ApplicationEffect] = []
         answers: list[Any] = []
         for effect in effects:
@@ -202,6 +219,8 @@ class Process:
                     answers.append(StartOffsetsFetched(attempt=effect.attempt, offsets=offsets))
                 case FetchCommitted() | CommitOffsets() | DescribeGroup() | SendClassicHeartbeat():
                     self.calls.append(Call(effect))
+                case ReadNotes() | WriteNote():
+                    self.notes.append(Call(effect))
                 case ResolveTopicIds():
                     answers.append(TopicIdsResolved(names=dict.fromkeys(effect.topic_ids, TOPIC)))
                 case LearnSessionTimeout():
@@ -223,11 +242,16 @@ class Process:
         yield from self.carrier.asks(self)
         for place, request in enumerate(self.zombies):
             if request not in self.zombies[:place]:
-                yield Ask("executed_zombie", place, Asked(NOBODY, self.carrier.request_of(request)))
+                yield Ask("executed_zombie", place, self.asked(NOBODY, request))
 
-    def ask_call(self, order: Any) -> Ask:
+    def ask_call(self, order: Any, how: str = "executed_call") -> Ask:
         """A call that the coordinator may handle next."""
-        return Ask("executed_call", 0, Asked(AT_ONCE, self.carrier.request_of(order)))
+        return Ask(how, 0, self.asked(AT_ONCE, order))
+
+    def asked(self, address: Address, order: Any) -> Asked:
+        """What the coordinator sees of an order, and where its answer goes."""
+        group_id = HELPER_GROUP if isinstance(order, ReadNotes | WriteNote) else GROUP
+        return Asked(address, self.carrier.request_of(order), group_id)
 
     @property
     def next_call(self) -> Any:
@@ -245,7 +269,7 @@ class Process:
         return [*self.unseen, *self._into_the_void(self.zombies)]
 
     def _into_the_void(self, orders: Iterable[Any]) -> list[Asked]:
-        return [Asked(NOBODY, self.carrier.request_of(order)) for order in orders]
+        return [self.asked(NOBODY, order) for order in orders]
 
     @property
     def shown(self) -> MemberState:
@@ -298,9 +322,20 @@ class Process:
         order, reply = self.calls.pop(0)
         self.feed(self.event_of(order, reply))
 
+    def take_note(self) -> None:
+        """The oldest answer about notes arrives."""
+        order, answer = self.notes.pop(0)
+        self.feed(self.event_of(order, answer))
+
     def lose_call(self) -> None:
         """The oldest call gets no answer in time."""
-        order, answer = self.calls.pop(0)
+        self._lose(*self.calls.pop(0))
+
+    def lose_note(self) -> None:
+        """The oldest request about notes gets no answer in time."""
+        self._lose(*self.notes.pop(0))
+
+    def _lose(self, order: Any, answer: Any) -> None:
         if answer is None and self.carrier.may_arrive_late(order):
             self.zombies.append(order)
         self.feed(failure_of(order, NO_ANSWER))
@@ -326,6 +361,8 @@ class Process:
             self.feed(CoordinatorLost(reason="connection reset"))
         for _ in range(len(self.calls)):
             self.lose_call()
+        for _ in range(len(self.notes)):
+            self.lose_note()
 
     # ---- what the coordinator did ----
 
@@ -383,6 +420,8 @@ class Process:
         self._perform(self.application.finish_overtaken(), raises=False)
 
     def _perform(self, step: ApplicationEffect | None, *, raises: bool) -> None:
+        if isinstance(step, WarmPartitions) and not self.application.is_leaving:
+            self.post_later(self.application.warm(step, raises=raises))
         if not isinstance(step, STEPS):
             return
         finished = self.application.perform(step, raises=raises)

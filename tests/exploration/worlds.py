@@ -16,6 +16,7 @@ from tests.exploration.classic.carrier import ClassicCarrier
 from tests.exploration.classic.life import ClassicLife
 from tests.exploration.cluster import Cluster, Life
 from tests.exploration.consumer.carrier import ConsumerCarrier
+from tests.exploration.consumer.hand_over import HandOverWatch
 from tests.exploration.consumer.life import ConsumerLife
 from tests.exploration.process import TOPIC, Process, half
 from tests.simulation.classic.coordinator import ClassicCoordinator
@@ -137,6 +138,7 @@ class World:
             carrier=carrier,
             application=Application(name, self.auto_commit, self.is_eager),
             watch=Watch(),
+            hand_over=HandOverWatch(),
             partitions=self.partitions,
             may_end_with=self.may_end_with,
             leave_options=self.leave_options,

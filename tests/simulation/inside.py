@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.consumer.hand_over import Predecessor
+from consumer_membership.membership.consumer.hand_over import Predecessor, Successor
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import PendingCommits
@@ -164,6 +164,11 @@ def predecessor(member: GroupMember) -> Predecessor:
     return consumer(member).claim.predecessor
 
 
+def successor(member: GroupMember) -> Successor:
+    """The part of a KIP-848 member that requests a place."""
+    return consumer(member).claim.successor
+
+
 def is_waiting_for_instance(member: GroupMember) -> bool:
     """Whether a KIP-848 member waits until the holder of its instance id has gone."""
     return speaks_consumer(member) and consumer(member).claim.is_waiting
@@ -194,8 +199,26 @@ def forget_confirmation(member: GroupMember) -> None:
 
 
 def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
-    """Let a KIP-848 member have waited for its instance id since then."""
-    consumer(member).claim._attempt.waits_since = moment
+    """Let a KIP-848 member have waited for its instance id, and for a requested release, since then."""
+    claim = consumer(member).claim
+    claim._attempt.waits_since = moment
+    if claim.successor._announced_at is not None:
+        claim.successor._announced_at = moment
+
+
+def reserves_since(member: GroupMember) -> list[Instant]:
+    """Since when a KIP-848 member leaves ids to successors: the one that it released itself, and others of its pool."""
+    claim = consumer(member).claim
+    own = [claim.predecessor._released_at] if claim.predecessor.has_released else []
+    return own + list(claim._reservations._left_at.values())
+
+
+def reserve_since(member: GroupMember, moment: Instant) -> None:
+    """Let these ids have been free since then."""
+    claim = consumer(member).claim
+    if claim.predecessor.has_released:
+        claim.predecessor._released_at = moment
+    claim._reservations._left_at = dict.fromkeys(claim._reservations._left_at, moment)
 
 
 def replace_part(member: GroupMember, name: str, broken: type) -> None:

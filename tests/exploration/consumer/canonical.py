@@ -12,9 +12,11 @@ from consumer_membership.membership.consumer.session_timeout import LONGEST_SESS
 from consumer_membership.membership.effects import DescribeGroup
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected
 from consumer_membership.membership.states import SILENT
-from consumer_membership.types import Subscription
+from consumer_membership.types import ConflictPolicy, Subscription
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later, ranks
+from tests.exploration.consumer import hand_over
+from tests.exploration.consumer.hand_over import LONG_AGO, OF_RESERVATIONS
 from tests.exploration.moves import RETRY_S
 from tests.simulation import inside
 
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from consumer_membership.membership.member import GroupMember
     from tests.exploration.process import Process
 
-#: The start of a wait whose time limit has passed.
-LONG_AGO = -1000.0
 AWAITED = 1
 LEAVE = 2
 
@@ -38,6 +38,8 @@ def canonicalise(process: Process) -> None:
     _place_member(member, now)
     _place_heartbeats(inside.consumer(member).heartbeats, now)
     _place_instance(member, now)
+    if member.settings.conflict_policy is ConflictPolicy.HAND_OVER:
+        hand_over.canonicalise(process, now)
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
         inside.consumer(member).heartbeats.broker_interval_s = inside.consumer(member).heartbeats.confirmed_at = None
@@ -59,7 +61,7 @@ def _rename_requests(process: Process) -> None:
     heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
     leave = member.context.leave
     leave.request = None if leave.request is None else LEAVE
-    member.context.event._last_request_id = LEAVE
+    member.context.event._last_request_id = OF_RESERVATIONS
     instance = inside.consumer(member).claim
     process.calls = [
         one._replace(

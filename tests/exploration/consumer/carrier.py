@@ -12,12 +12,14 @@ from consumer_membership.membership.effects import (
     FetchCommitted,
     Heartbeat,
     SendHeartbeat,
+    WriteNote,
 )
 from consumer_membership.membership.events import HeartbeatFailed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, GroupProtocol
 from tests.exploration.cluster import AT_ONCE, Asked
-from tests.exploration.consumer.canonical import LONG_AGO, canonicalise
+from tests.exploration.consumer.canonical import canonicalise
+from tests.exploration.consumer.hand_over import LONG_AGO
 from tests.exploration.moves import Move
 from tests.exploration.process import NO_ANSWER, Ask, Beat, Call, Carrier, Process
 from tests.simulation import inside
@@ -44,6 +46,8 @@ class ConsumerCarrier(Carrier):
                 yield Move("take_answer_twice", budget="duplicate")
         if inside.waits_for_instance_since(process.member) == 0.0:
             yield Move("wait_too_long", budget="timeout")
+        if 0.0 in inside.reserves_since(process.member):
+            yield Move("stop_reserving")
 
     # ---- the network ----
 
@@ -82,7 +86,7 @@ class ConsumerCarrier(Carrier):
 
     def may_arrive_late(self, order: Any) -> bool:
         """A late read changes nothing."""
-        return isinstance(order, CommitOffsets)
+        return isinstance(order, CommitOffsets | WriteNote)
 
     # ---- what the coordinator did ----
 
@@ -116,6 +120,16 @@ class ConsumerCarrier(Carrier):
             nobody = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
             process.calls[number] = Call(order, Described(holders={}) if nobody else reply)
 
+    def executed_note(self, process: Process, _: int, reply: Answer) -> None:
+        """The first request about notes that the coordinator had not seen was handled by it."""
+        number = next(place for place, one in enumerate(process.notes) if one.answer is None)
+        process.forget_zombies(type(process.notes[number].order))
+        process.notes[number] = process.notes[number]._replace(answer=reply)
+
+    def stop_reserving(self, process: Process) -> None:
+        """A successor had the time to take the id that was released for it."""
+        inside.reserve_since(process.member, LONG_AGO)
+
     def wait_too_long(self, process: Process) -> None:
         """The holder of the instance id has been waited for longer than a session lasts."""
         inside.wait_for_instance_since(process.member, LONG_AGO)
@@ -131,11 +145,15 @@ class ConsumerCarrier(Carrier):
         is_first = bool(process.calls) and process.calls[0].answer is None
         if order is not None and (is_first or not isinstance(order, FetchCommitted)):
             yield process.ask_call(order)
+        note = next((one.order for one in process.notes if one.answer is None), None)
+        if note is not None:
+            yield process.ask_call(note, "executed_note")
 
     def unseen(self, process: Process) -> list[Any]:
         """Heartbeats and commits."""
         beats: list[Any] = [one.beat for one in process.beats if one.answer is None]
-        return beats + [one.order for one in process.calls if one.answer is None and self.may_arrive_late(one.order)]
+        calls = (*process.calls, *process.notes)
+        return beats + [one.order for one in calls if one.answer is None and self.may_arrive_late(one.order)]
 
     def is_answered(self, process: Process) -> bool:
         """Whether a heartbeat's answer is on its way."""

@@ -1,0 +1,153 @@
+"""The hand-over of an instance id in an exploration: what must hold of it, and what of it looks alike.
+
+The notes are at the explored coordinator, in the helper group. That a released id is no longer left to its successor is
+a step (`reserve_since`), because nothing has a length here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from consumer_membership.membership.consumer.claim import ClaimState
+from consumer_membership.membership.consumer.hand_over import (
+    RESERVED_S,
+    Predecessor,
+    PredecessorState,
+    Successor,
+    SuccessorState,
+)
+from consumer_membership.membership.consumer.reservations import Reservations
+from consumer_membership.membership.effects import ReadNotes, SendHeartbeat, StateChanged, WarmPartitions, WriteNote
+from consumer_membership.membership.events import Warmed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import JOIN_EPOCH, HandOverNote
+from tests.exploration.canonical import STALE, later
+from tests.exploration.moves import RETRY_S
+from tests.simulation import inside
+from tests.simulation.watch import check
+
+if TYPE_CHECKING:
+    from tests.exploration.process import Process
+
+#: The start of a wait whose time limit has passed.
+LONG_AGO = -1000.0
+#: The numbers of the requests about notes that a member awaits.
+OF_SUCCESSOR, OF_PREDECESSOR, OF_RESERVATIONS = 3, 4, 5
+#: The number of the present order to prepare for partitions.
+WARM = 1
+_P, _S = PredecessorState, SuccessorState
+
+
+@dataclass(slots=True)
+class HandOverWatch:
+    """What the invariants of hand-overs remember of one process."""
+
+    #: The holders that it has asked in this join.
+    asked: set[str] = field(default_factory=set)
+    #: The successors for which it has released its place.
+    served: set[str] = field(default_factory=set)
+    state: PredecessorState = _P.HOLDING
+
+    def handled(self, process: Process, effects: tuple[Any, ...], *, is_newest: bool) -> None:
+        """The core handled an event; `is_newest`: it was not admitted since its application subscribed."""
+        name, now = process.name, process.member.context.event.now
+        predecessor = inside.predecessor(process.member)
+        is_reserved = predecessor.has_released and now < predecessor._released_at + RESERVED_S
+        for effect in effects:
+            match effect:
+                case StateChanged(new=MemberState.JOINING):
+                    self.asked.clear()
+                case WarmPartitions():
+                    check(is_newest, f"{name} prepares for a hand-over although it was in the group before")
+                case WriteNote(note=HandOverNote() as note):
+                    check(is_newest, f"{name} asks for a hand-over although it was in the group before")
+                    self._asked(process, note)
+                case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH and beat.instance_id is not None:
+                    is_own = beat.instance_id == process.settings.instance_id
+                    check(not (is_own and is_reserved), f"{name} takes its id back before its successor came")
+                case _:
+                    pass
+        if (self.state, predecessor.state) == (_P.HOLDING, _P.RELEASING):
+            successor = predecessor.successor or ""
+            check(successor not in self.served, f"{name} releases its place for {successor} once more")
+            self.served.add(successor)
+        self.state = predecessor.state
+
+    def _asked(self, process: Process, note: HandOverNote) -> None:
+        """The application is ready for all that the holder has, and with a fixed id there is one holder."""
+        name, holder = process.name, inside.successor(process.member).holder
+        is_ready = holder is not None and holder.partitions <= process.application.warmed
+        check(is_ready, f"{name} announces itself to {note.predecessor} before on_warm has returned")
+        self.asked.add(note.predecessor)
+        is_one = len(self.asked) == 1 or bool(process.settings.instance_pool)
+        check(is_one, f"{name} asks {sorted(self.asked)} for one id in one join")
+
+
+def canonicalise(process: Process, now: float) -> None:
+    """Rewrite what a process has of hand-overs."""
+    claim = inside.consumer(process.member).claim
+    _rename(process, claim.successor, claim.predecessor, claim._reservations)
+    _place_successor(claim.successor, now)
+    _place_predecessor(claim.predecessor, now)
+    if claim.successor.state is _S.IDLE:
+        process.application.warmed = frozenset()
+    if claim.state is ClaimState.HELD:
+        # The next join begins without them.
+        claim._reservations.begin()
+    claim._reservations._left_at = {one: _place(at, now) for one, at in claim._reservations._left_at.items()}
+
+
+def _rename(process: Process, successor: Successor, predecessor: Predecessor, reservations: Reservations) -> None:
+    """Number the requests, and the orders to prepare."""
+    names = {
+        successor._awaited: OF_SUCCESSOR,
+        predecessor._awaited: OF_PREDECESSOR,
+        reservations._awaited: OF_RESERVATIONS,
+    }
+    names.pop(None, None)
+    # An answer that nothing waits for changes nothing.
+    process.notes = [
+        one._replace(order=replace(one.order, request_id=names.get(one.order.request_id, STALE)))
+        for one in process.notes
+        if one.answer is None or one.order.request_id in names
+    ]
+    process.notes = [one for one in process.notes if one.order.request_id or isinstance(one.order, WriteNote)]
+    process.zombies = [
+        replace(one, request_id=STALE) if isinstance(one, WriteNote) else one
+        for one in process.zombies
+        if not isinstance(one, ReadNotes)
+    ]
+    for part in (successor, predecessor, reservations):
+        part._awaited = None if part._awaited is None else names[part._awaited]
+
+    def renamed(one: Any) -> Any:
+        is_warming = isinstance(one, WarmPartitions | Warmed)
+        return replace(one, attempt=WARM if one.attempt == successor._attempt else STALE) if is_warming else one
+
+    process.application.mailbox = [renamed(one) for one in process.application.mailbox]
+    process.inbox = [renamed(one) for one in process.inbox]
+    successor._attempt = WARM
+
+
+def _place_successor(successor: Successor, now: float) -> None:
+    successor._due_at = later(successor._due_at, now, RETRY_S) or 0.0
+    if successor._announced_at is not None:
+        successor._announced_at = _place(successor._announced_at, now)
+    successor._backoff.failures = 0
+    if successor.holder is not None:
+        # Its epoch is for people.
+        successor.holder = replace(successor.holder, member_epoch=1)
+
+
+def _place_predecessor(predecessor: Predecessor, now: float) -> None:
+    predecessor._read_at = later(predecessor._read_at, now, RETRY_S) or 0.0
+    predecessor._released_at = _place(predecessor._released_at, now) if predecessor.has_released else 0.0
+    if predecessor.state is _P.HOLDING:
+        # What the latest hand-over was about.
+        predecessor.successor = predecessor._partition = predecessor._released_id = None
+
+
+def _place(moment: float, now: float) -> float:
+    """Whether this moment is long ago."""
+    return 0.0 if now - moment < RESERVED_S else LONG_AGO
