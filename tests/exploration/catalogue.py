@@ -112,6 +112,14 @@ WORLDS: Mapping[str, World] = {
             budgets={"all": 1, "start": 1} | _NETWORK | _REMOVALS,
         ),
         World(
+            name="hand-over in a pool",
+            words="a third member asks one of 2 members for its id of a pool of 2",
+            seats=(None, None, None),
+            pool=("i0", "i1"),
+            policy=ConflictPolicy.HAND_OVER,
+            budgets={"all": 1, "start": 1, "leave": 1} | _NETWORK | _REMOVALS,
+        ),
+        World(
             name="late requests",
             words="requests that were given up arrive after later ones: what must never happen, not who settles",
             seats=(None, None),

@@ -10,6 +10,7 @@ from dataclasses import fields
 
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.consumer.claim import Age
 from consumer_membership.membership.consumer.hand_over import Predecessor, Successor
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
@@ -204,6 +205,17 @@ def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
     claim._attempt.waits_since = moment
     if claim.successor._announced_at is not None:
         claim.successor._announced_at = moment
+
+
+def subscribed_at(member: GroupMember) -> Instant | None:
+    """When the application subscribed, for a KIP-848 member that was not admitted since; None: it was."""
+    claim = consumer(member).claim
+    return None if claim.age is Age.OLDER else claim._asked_at
+
+
+def subscribe_at(member: GroupMember, moment: Instant) -> None:
+    """Let the application of a KIP-848 member have subscribed then."""
+    consumer(member).claim._asked_at = moment
 
 
 def reserves_since(member: GroupMember) -> list[Instant]:

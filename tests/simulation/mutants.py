@@ -275,6 +275,14 @@ class AsksForItsIdBack(InstanceClaim):
         return True
 
 
+class KeepsItsMemberId(Predecessor):
+    """Takes another id of the pool with the member id that its released place has at the coordinator."""
+
+    def drops_released_id(self, instance_id: str | None) -> bool:  # noqa: ARG002
+        """Keep the member id."""
+        return False
+
+
 class ServesAbsentSuccessors(Predecessor):
     """Releases its id again for a note whose successor did not join after the first release."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from consumer_membership.membership.consumer.claim import Age
+from consumer_membership.membership.consumer.claim import NEWEST_FOR_S, Age
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
 from consumer_membership.membership.consumer.protocol import FENCES_BEFORE_NEW_ID
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
@@ -117,6 +117,8 @@ def _place_instance(member: GroupMember, now: float) -> None:
     instance = inside.consumer(member).claim
     instance.session._away_since = None
     instance.session._asked_at = None if instance.session._asked_at is None else 0.0
+    subscribed_at = inside.subscribed_at(member)
+    instance._asked_at = LONG_AGO if subscribed_at is not None and now - subscribed_at > NEWEST_FOR_S else 0.0
     attempt = instance._attempt
     attempt.look_up_at = later(attempt.look_up_at, now, RETRY_S) or 0.0
     if attempt.waits_since is not None:

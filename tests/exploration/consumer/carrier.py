@@ -46,6 +46,8 @@ class ConsumerCarrier(Carrier):
                 yield Move("take_answer_twice", budget="duplicate")
         if inside.waits_for_instance_since(process.member) == 0.0:
             yield Move("wait_too_long", budget="timeout")
+        if inside.subscribed_at(process.member) == 0.0:
+            yield Move("hesitate", budget="timeout")
         if 0.0 in inside.reserves_since(process.member):
             yield Move("stop_reserving")
 
@@ -129,6 +131,10 @@ class ConsumerCarrier(Carrier):
     def stop_reserving(self, process: Process) -> None:
         """A successor had the time to take the id that was released for it."""
         inside.reserve_since(process.member, LONG_AGO)
+
+    def hesitate(self, process: Process) -> None:
+        """The application subscribed so long ago that holders may be newer."""
+        inside.subscribe_at(process.member, LONG_AGO)
 
     def wait_too_long(self, process: Process) -> None:
         """The holder of the instance id has been waited for longer than a session lasts."""

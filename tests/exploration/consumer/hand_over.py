@@ -48,11 +48,17 @@ class HandOverWatch:
     #: The successors for which it has released its place.
     served: set[str] = field(default_factory=set)
     state: PredecessorState = _P.HOLDING
+    #: Whether the first holder of this join was reported so late that it may be the newer process; None: none was.
+    is_unsure: bool | None = None
 
     def handled(self, process: Process, effects: tuple[Any, ...], *, is_newest: bool) -> None:
         """The core handled an event; `is_newest`: it was not admitted since its application subscribed."""
         name, now = process.name, process.member.context.event.now
         predecessor = inside.predecessor(process.member)
+        if inside.successor(process.member)._first_holder is None:
+            self.is_unsure = None
+        elif self.is_unsure is None:
+            self.is_unsure = inside.subscribed_at(process.member) == LONG_AGO
         is_reserved = predecessor.has_released and now < predecessor._released_at + RESERVED_S
         for effect in effects:
             match effect:
@@ -77,6 +83,7 @@ class HandOverWatch:
     def _asked(self, process: Process, note: HandOverNote) -> None:
         """The application is ready for all that the holder has, and with a fixed id there is one holder."""
         name, holder = process.name, inside.successor(process.member).holder
+        check(not self.is_unsure, f"{name} asks {note.predecessor}, which may be the newer process")
         is_ready = holder is not None and holder.partitions <= process.application.warmed
         check(is_ready, f"{name} announces itself to {note.predecessor} before on_warm has returned")
         self.asked.add(note.predecessor)
