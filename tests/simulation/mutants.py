@@ -264,7 +264,7 @@ class AnnouncesItselfTooEarly(Successor):
 class AsksEachHolder(Successor):
     """Requests a hand-over from every holder of its fixed id that it meets in one join."""
 
-    def _first_of(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
+    def _only_first(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
         return holders
 
 

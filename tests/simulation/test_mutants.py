@@ -49,6 +49,18 @@ def test_simulation_finds_each_broken_member(mutant: type, profile: str, words: 
         _run_seeds(mutant, profile)
 
 
+@pytest.mark.parametrize(
+    "mutant",
+    [one for one in vars(broken).values() if isinstance(one, type) and one.__module__ == broken.__name__],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_mutant_overrides_a_part_of_a_sound_class(mutant: type) -> None:
+    """A method that was renamed in the package would leave the mutant without effect."""
+    own = {name for one in mutant.__mro__ if one.__module__ == broken.__name__ for name in vars(one)}
+    sound = {name for one in mutant.__mro__ if one.__module__ != broken.__name__ for name in vars(one)}
+    assert {name for name in own & sound if not name.startswith("__")}
+
+
 def _run_seeds(mutant: type, profile: str) -> None:
     for seed in range(MOST_SEEDS):
         simulate(seed, PROFILES[profile], broken.made_with(mutant))
