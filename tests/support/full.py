@@ -49,13 +49,16 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]classic shared-classic-start]": AT_LENGTH,
         "tests/processing/test_exploration.py::*[[]large: *": AT_LENGTH,
-        # The page is as large with commits every second.
-        "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]4]": AT_LENGTH,
+        # The gate has a page of a tenth of the size, whose limit is in proportion.
+        "tests/observe/test_timeline.py::test_timeline_page_of_ten_minutes_*[[]1000-*": AT_LENGTH,
         # Dozens of groups whose members and brokers are restarted: the gate has one scenario.
         "tests/kafkatest/test_scenarios.py::test_scenario_*": AT_LENGTH,
         # The programs of tutorials and how-tos, some of which start Spark: the gate runs those of the first pages, and
         # the examples.
         "tests/test_programs_of_pages.py::*": AT_LENGTH,
+        "tests/devbroker/test_jvm.py::test_upgraded_node_*": OLDER_BROKER,
+        # The gate kills the node instead of stopping it.
+        "tests/devbroker/test_jvm.py::test_restarted_node_*[[]stop_node]": AT_LENGTH,
         # Three nodes: test_coordinator.py also stops one of them.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.
@@ -74,6 +77,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_hand_over_crashes.py::test_hand_over_continues_*": AT_LENGTH,
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*-20000-*": AT_LENGTH,
+        # The gate kills static members that write in a loop, and dynamic members with processors.
+        "tests/integration/test_exactly_once.py::*[[]examples/exactly_once.py-2000-3-dynamic]": AT_LENGTH,
+        "tests/integration/test_exactly_once.py::*[[]examples/processor_exactly_once.py-5000-6-static]": AT_LENGTH,
+        "tests/integration/test_exactly_once.py::test_stopped_processor_*[[]static]": AT_LENGTH,
         # 200,000 records and a dozen processors that are killed: the gate has 5,000 and three.
         "tests/integration/test_processor_kills.py::*0000-*": AT_LENGTH,
         "tests/integration/test_processor_kills.py::test_owner_that_ignores_*": AT_LENGTH,
