@@ -34,6 +34,7 @@ OF_SOME_CONSUMERS = (
     "membership.classic.assignment",
     "membership.classic.leader",
     "membership.classic.protocol",
+    "membership.classic.requests",
     "membership.classic.states",
     "assignors.validation",
     "config.patterns",

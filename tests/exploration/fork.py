@@ -30,6 +30,8 @@ _NOT_IN_KEYS = frozenset(
     # A member's parts are described once, with its context.
     | {"_context", "_event", "event", "_history", "history", "_coordinator", "_reconciler", "_auto_commit", "_watch"}
     | {"_leave", "_listeners"}
+    # A classic member's assignment is described once, with its protocol.
+    | {"_assignment"}
     # Which protocols a member may speak beside its own, and why: these members speak one.
     | {"_choice"}
 )

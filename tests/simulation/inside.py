@@ -50,7 +50,7 @@ def classic(member: GroupMember) -> ClassicProtocol:
 
 def may_beat_beside_join(member: GroupMember) -> bool:
     """Whether a classic member has a JoinGroup out and keeps partitions meanwhile."""
-    return classic(member)._exchange is not None and bool(member.context.ownership.owned)
+    return classic(member).requests.is_waiting and bool(member.context.ownership.owned)
 
 
 def protocol(member: GroupMember) -> ConsumerProtocol | ClassicProtocol:
@@ -147,7 +147,7 @@ def heartbeat_in_flight(member: GroupMember) -> int | None:
 
 def exchange(member: GroupMember) -> int | None:
     """The number of the JoinGroup or SyncGroup that a classic member awaits."""
-    return None if speaks_consumer(member) else classic(member)._exchange
+    return None if speaks_consumer(member) else classic(member).requests.in_flight
 
 
 def may_heartbeat(member: GroupMember) -> bool:

@@ -409,8 +409,8 @@ class TakesAnySync(ClassicProtocol):
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """It is what is awaited."""
-        if isinstance(event, ex.SyncAnswered) and self._exchange is not None:
-            event = replace(event, request_id=self._exchange)
+        if isinstance(event, ex.SyncAnswered) and self.requests.in_flight is not None:
+            event = replace(event, request_id=self.requests.in_flight)
         return super().handle(event)
 
 

@@ -1,7 +1,18 @@
 """The classic protocol of a member (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
 
 The reconciler that both protocols share revokes and assigns partitions: before a join the target is the retained
-partitions, after a sync it is the assignment from the leader. The leader's additional work is in `leader`.
+partitions, after a sync it is the assignment from the leader.
+
+`ClassicProtocol` has the states, and decides what follows from an event. Its parts have state of their own:
+
+| part | state |
+|---|---|
+| `assignment` | the generations and the assignment, with the rules for missed and unwritten generations |
+| `requests` | JoinGroup and SyncGroup: contents, the one in flight, when the next join is due |
+| `heartbeat` | when heartbeats are sent, when the session and the lease end |
+| `leader` | the work for the whole group, if this member leads |
+| `pattern` | the topics that match the subscribed patterns |
+| `place` | the stale member that holds the place of this instance in a full group |
 """
 
 from __future__ import annotations
@@ -10,7 +21,6 @@ from collections.abc import Mapping
 from typing import assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from consumer_membership.assignors.assignor import Assignor, MemberSubscription
 from consumer_membership.errors import InternalError
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
@@ -20,6 +30,7 @@ from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
 from consumer_membership.membership.classic.place import REMOVAL_REASON, Place
+from consumer_membership.membership.classic.requests import RebalanceRequests
 from consumer_membership.membership.classic.states import (
     CLASSIC_IN_GROUP,
     CLASSIC_TARGETS,
@@ -43,7 +54,6 @@ from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.states import MemberState, StateMachine, Trigger
 from consumer_membership.membership.view import ProtocolView
 from consumer_membership.membership.waits import Wait, WaitsFor
-from consumer_membership.text import speakable
 from consumer_membership.types import (
     FATAL_CODE,
     GROUP_FULL_CODE,
@@ -54,7 +64,6 @@ from consumer_membership.types import (
     GroupProtocol,
     Instant,
     LeaveOption,
-    Subscription,
     TopicIdPartition,
     TopicPartition,
 )
@@ -102,6 +111,7 @@ class ClassicProtocol:
         self.member_id = NO_MEMBER_ID
         self.last_heartbeat_at: Instant | None = None
         self.assignment = ClassicAssignment(context.event, classic.assignors, is_static=settings.is_static)
+        self.requests = RebalanceRequests(context.event, settings, classic, self.assignment)
         #: Why the member has to join again, for the broker's log; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = context.new_backoff()
@@ -116,14 +126,6 @@ class ClassicProtocol:
             context.new_backoff(),
         )
         self.leader = Leader(context.event, classic, context.new_backoff(), context.jitter)
-        #: What the last JoinGroup sent: the subscription, and the topics that it resolved to.
-        self._sent_subscription = Subscription()
-        self._sent_topics: frozenset[str] = frozenset()
-        self._join_not_before: Instant = 0.0
-        #: The JoinGroup or SyncGroup in flight.
-        self._exchange: int | None = None
-        #: When it was sent.
-        self._asked_at: Instant = 0.0
         # With patterns this member has the list of all topics already.
         self._watch.list_all(does=False)
         self.patterns.subscribe(self._watch.subscription.patterns)
@@ -189,21 +191,15 @@ class ClassicProtocol:
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
         """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
-        if not isinstance(event, ex.JoinRejected) or not self.awaits(event.request_id):
+        if not isinstance(event, ex.JoinRejected) or not self.requests.awaits(event.request_id):
             return None
         return event.error if self.state is _S.JOINING else None
-
-    def awaits(self, request_id: int) -> bool:
-        """Whether this is the JoinGroup or SyncGroup in flight."""
-        return request_id == self._exchange
 
     @property
     def _change(self) -> str | None:
         """Why the last JoinGroup is outdated; None: it is not, or the list of topics has not arrived yet."""
-        if not self.patterns.is_resolved or self.topics == self._sent_topics:
-            return None
-        is_same = self._watch.subscription == self._sent_subscription
-        return "the topics that match the pattern have changed" if is_same else "the subscription changed"
+        is_resolved = self.patterns.is_resolved
+        return self.requests.change(self._watch.subscription, self.topics) if is_resolved else None
 
     @property
     def _lease_until(self) -> Instant | None:
@@ -233,7 +229,7 @@ class ClassicProtocol:
         They use another connection. The coordinator answers REBALANCE_IN_PROGRESS for as long as the group joins, so a
         member that waits for slow others differs from one that is cut off. Java's client sends none.
         """
-        is_pending = self.state is _S.JOINING and self._exchange is not None
+        is_pending = self.state is _S.JOINING and self.requests.is_waiting
         return is_pending and bool(self._ownership.owned) and not self.heartbeats.is_doubted
 
     @property
@@ -268,7 +264,7 @@ class ClassicProtocol:
 
     def _forget(self) -> None:
         """Have no generation, and wait for no response."""
-        self._exchange = None
+        self.requests.forget()
         self.place.forget()
         self.heartbeats.forget()
         self.assignment.forget()
@@ -279,8 +275,10 @@ class ClassicProtocol:
         is_newest = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
         self._begin_join(trigger, INITIAL if self.state is _S.UNSUBSCRIBED else reason, is_newest=is_newest)
 
-    def _begin_join(self, trigger: Trigger | ClassicTrigger, reason: str, *, is_newest: bool = False) -> None:
-        self._schedule_join(reason)
+    def _begin_join(
+        self, trigger: Trigger | ClassicTrigger, reason: str, *, delay_s: float = 0.0, is_newest: bool = False
+    ) -> None:
+        self._schedule_join(reason, delay_s)
         self.place.begin(is_newest=is_newest)
         self._fire(trigger, reason)
 
@@ -289,17 +287,15 @@ class ClassicProtocol:
         if self.state is _S.JOINING:
             self._schedule_join(reason, delay_s)
         else:
-            self._begin_join(_T.REJOIN_NEEDED, reason)
-            self._join_not_before = self._event.now + delay_s
+            self._begin_join(_T.REJOIN_NEEDED, reason, delay_s=delay_s)
 
-    def _schedule_join(self, reason: str, delay_s: float = 0.0) -> None:
-        self._exchange = None
-        self._join_not_before = self._event.now + delay_s
+    def _schedule_join(self, reason: str, delay_s: float) -> None:
+        self.requests.schedule_join(delay_s)
         self.rejoins_because = self.rejoins_because or reason
 
     def _prepare(self, trigger: ClassicTrigger, reason: str) -> None:
         """Begin a rebalance: release the partitions that the member must not keep in the join (rules 4.4)."""
-        self._exchange = None
+        self.requests.forget()
         self.rejoins_because = reason
         self._fire(trigger, reason)
 
@@ -335,7 +331,7 @@ class ClassicProtocol:
         option = self._leave.option
         stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
         is_unknown = self.member_id == NO_MEMBER_ID
-        if is_unknown and self._exchange is not None and not stays and self._event.now < self._leave.by:
+        if is_unknown and self.requests.is_waiting and not stays and self._event.now < self._leave.by:
             # The JoinGroup in flight may create a member, whose id comes with its response: it has to leave.
             return None
         if is_unknown:
@@ -414,54 +410,30 @@ class ClassicProtocol:
         return frozenset(p for p in self._ownership.owned if p.topic_id in topics)
 
     def _join_if_due(self) -> MembershipEnd | None:
-        if self._exchange is not None or not self._coordinator.is_known or self._event.now < self._join_not_before:
+        requests = self.requests
+        if requests.is_waiting or not self._coordinator.is_known or self._event.now < requests.join_at:
             return None
         if self.place.removal_is_due:
             self._remove_stale_member()
         if self.place.request is not None or not self.patterns.is_resolved:
             return None
-        subscriptions = []
-        for assignor in self.classic.assignors:
-            subscription = self._subscription_for(assignor)
-            if isinstance(subscription, BrokerError):
-                self._leave_without_waiting("the assignor failed")
-                return Fatal(subscription)
-            subscriptions.append((assignor.name, subscription))
-        self._sent_subscription, self._sent_topics = self._watch.subscription, self.topics
-        self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
-        self.heartbeats.forget()
-        join = ex.SendJoin(
-            request_id=self._exchange,
+        failure = requests.join(
             member_id=self.member_id,
-            instance_id=self._settings.instance_id,
-            session_timeout_s=self.classic.session_timeout_s,
-            rebalance_timeout_s=self._settings.max_poll_interval_s,
-            protocols=tuple(subscriptions),
             reason=self.rejoins_because or INITIAL,
-        )
-        self._event.emit(join)
-        return None
-
-    def _subscription_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
-        """The subscription for the leader in the form of this assignor (KIP-792); or the assignor's error."""
-        try:
-            user_data = assignor.user_data(self.topics, self.assignment.partitions, self.assignment.assigned_generation)
-        except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
-            return _failure(assignor, f"{type(error).__name__}: {error}")
-        if not _is_bytes_or_none(user_data):
-            return _failure(assignor, f"it returned {user_data!r}; return bytes or None")
-        return MemberSubscription(
+            subscription=self._watch.subscription,
             topics=self.topics,
-            user_data=user_data,
-            owned=frozenset(self._ownership.named_owned),
-            generation=self.assignment.assigned_generation,
-            rack_id=self._settings.rack_id,
+            owned=self._ownership.named_owned,
         )
+        if failure is not None:
+            self._leave_without_waiting("the assignor failed")
+            return Fatal(failure)
+        self.heartbeats.forget()
+        return None
 
     @property
     def _computes(self) -> bool:
         """Whether a leader still has to send the assignment of its group."""
-        return self.state is _S.SYNCING and self._exchange is None and not self.assignment.is_notifying
+        return self.state is _S.SYNCING and not self.requests.is_waiting and not self.assignment.is_notifying
 
     def _look_at_topics_if_due(self) -> None:
         self.leader.look_if_due(self.topics)
@@ -518,9 +490,9 @@ class ClassicProtocol:
             moments.append(self.leader.look_at)
         elif self.state is _S.STABLE:
             moments.append(self.leader.due_at)
-        is_free = self._exchange is None and self.place.request is None
+        is_free = not self.requests.is_waiting and self.place.request is None
         if self.state is _S.JOINING and is_free and self._coordinator.is_known and self.patterns.is_resolved:
-            moments.append(self._join_not_before)
+            moments.append(self.requests.join_at)
         if self._may_heartbeat:
             moments += [self.heartbeats.session_ends_at, self._heartbeat_due_at]
         return min((moment for moment in moments if moment is not None), default=None)
@@ -574,7 +546,7 @@ class ClassicProtocol:
 
     def suspended(self, seconds: float) -> None:
         """Count the suspension as part of the session."""
-        self._asked_at -= seconds
+        self.requests.suspended(seconds)
         self.heartbeats.suspended(seconds)
 
     def topics_looked_up(self) -> None:
@@ -585,7 +557,7 @@ class ClassicProtocol:
         self.patterns.subscribe(frozenset())
         self.rejoins_because = None
         if self.member_id != NO_MEMBER_ID:
-            self._exchange = None
+            self.requests.forget()
 
     def _on_commit_answered(self, event: ex.ClassicCommitAnswered) -> MembershipEnd | None:
         answer = event.answer
@@ -621,9 +593,9 @@ class ClassicProtocol:
     # ---- joining ----
 
     def _on_join_answered(self, event: ex.JoinAnswered) -> MembershipEnd | None:
-        if not self.awaits(event.request_id):
+        if not self.requests.awaits(event.request_id):
             return None
-        self._exchange = None
+        self.requests.forget()
         has_new_id, self.member_id = event.member_id != self.member_id, event.member_id
         if self.state is not _S.JOINING:
             return None
@@ -637,7 +609,7 @@ class ClassicProtocol:
             return self._fence(
                 BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message), keeps_id=True
             )
-        self.heartbeats.gathered(self._asked_at, now)
+        self.heartbeats.gathered(self.requests.sent_at, now)
         self.assignment.joined(event)
         self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
@@ -654,24 +626,15 @@ class ClassicProtocol:
             self._sync({}, {})
         return None
 
-    def _sync(self, shares: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes]) -> None:
-        self._exchange, self._asked_at = self._event.next_request_id(), self._event.now
-        sync = ex.SendSync(
-            request_id=self._exchange,
-            generation=self.generation,
-            member_id=self.member_id,
-            instance_id=self._settings.instance_id,
-            protocol_name=self.assignment.assignor,
-            assignments=shares,
-            user_data=user_data,
-            versions=self.leader.versions,
+    def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes]) -> None:
+        self.requests.sync(
+            member_id=self.member_id, assignments=assignments, user_data=user_data, versions=self.leader.versions
         )
-        self._event.emit(sync)
 
     def _on_join_rejected(self, event: ex.JoinRejected) -> MembershipEnd | None:
-        if not self.awaits(event.request_id):
+        if not self.requests.awaits(event.request_id):
             return None
-        self._exchange = None
+        self.requests.forget()
         if event.verdict is _V.MEMBER_ID_REQUIRED and self.member_id == NO_MEMBER_ID and event.member_id:
             self.member_id = event.member_id
             return None
@@ -716,12 +679,12 @@ class ClassicProtocol:
     # ---- the assignment ----
 
     def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
-        if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
+        if not self.requests.awaits(event.request_id) or self.state is not _S.SYNCING:
             return
-        self._exchange = None
+        self.requests.forget()
         self._backoff.reset()
         self.place.written()
-        self.heartbeats.shared(self._asked_at)
+        self.heartbeats.shared(self.requests.sent_at)
         if self._is_outdated(event.assignment):
             return
         if self.assignment.has_observer:
@@ -754,9 +717,9 @@ class ClassicProtocol:
         self._fire(_T.ASSIGNMENT_RECEIVED, f"received the assignment of generation {self.generation}")
 
     def _on_sync_rejected(self, event: ex.SyncRejected) -> MembershipEnd | None:
-        if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
+        if not self.requests.awaits(event.request_id) or self.state is not _S.SYNCING:
             return None
-        self._exchange = None
+        self.requests.forget()
         return self._on_error(event.verdict, event.error)
 
     # ---- the topics, and the assignor ----
@@ -795,7 +758,7 @@ class ClassicProtocol:
 
     def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:
         """A member whose assignor fails leaves, so that another one takes its part; the error is raised."""
-        if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
+        if event.generation != self.generation or self.state is not _S.SYNCING or self.requests.is_waiting:
             return None
         self._leave_without_waiting("the assignor failed")
         return Fatal(event.error)
@@ -813,9 +776,9 @@ class ClassicProtocol:
         if number == self.heartbeats.in_flight:
             self.heartbeats.failed(self._event.now)
             self._coordinator.miss_answer(event.reason)
-        elif self.awaits(number) and self.state is _S.UNSUBSCRIBING:
-            self._exchange = None
-        elif number == self.place.request or self.awaits(number):
+        elif self.requests.awaits(number) and self.state is _S.UNSUBSCRIBING:
+            self.requests.forget()
+        elif number == self.place.request or self.requests.awaits(number):
             if number == self.place.request:
                 self.place.forget()
             elif self.member_id == NO_MEMBER_ID:
@@ -853,7 +816,7 @@ class ClassicProtocol:
             case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
                 self._history.note_error(error)
                 self.rejoins_because = self.rejoins_because or "the group rebalances"
-            case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
+            case _V.REJOIN_NOW if self.requests.is_waiting or self.state is not _S.SYNCING:
                 # A rebalance is already in preparation, or the response to the SyncGroup will show it.
                 self._history.note_error(error)
             case _:
@@ -937,13 +900,3 @@ class ClassicProtocol:
             case _:
                 return None
         return Wait(what=waits_for, since=self._history.since)
-
-
-def _failure(assignor: Assignor, message: str) -> BrokerError:
-    text = speakable(f"user_data() of the assignor {assignor.name!r} failed: {message}")
-    return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
-
-
-def _is_bytes_or_none(given: object) -> bool:
-    # User code may return anything, whatever its annotation.
-    return given is None or isinstance(given, bytes)

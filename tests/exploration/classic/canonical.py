@@ -54,13 +54,13 @@ def _rename_requests(process: Process) -> None:
     member, context, protocol = process.member, process.member.context, inside.classic(process.member)
     leader = protocol.leader
     numbers = {
-        protocol._exchange: EXCHANGE,
+        protocol.requests.in_flight: EXCHANGE,
         inside.classic(member).heartbeats.in_flight: BEAT,
         context.leave.request: LEAVE,
         leader._request: TOPICS,
     }
     numbers.pop(None, None)
-    protocol._exchange = None if protocol._exchange is None else EXCHANGE
+    protocol.requests.in_flight = EXCHANGE if protocol.requests.is_waiting else None
     inside.classic(member).heartbeats.in_flight = None if inside.classic(member).heartbeats.in_flight is None else BEAT
     context.leave.request = None if context.leave.request is None else LEAVE
     leader._request = None if leader._request is None else TOPICS
@@ -84,9 +84,9 @@ def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:
 
 
 def _place_member(member: GroupMember, now: float) -> None:
-    is_joining = inside.classic(member).state is _S.JOINING
-    protocol = inside.classic(member)
-    protocol._join_not_before = (later(protocol._join_not_before, now, RETRY_S) or 0.0) if is_joining else 0.0
+    protocol, requests = inside.classic(member), inside.classic(member).requests
+    is_joining = protocol.state is _S.JOINING
+    requests.join_at = (later(requests.join_at, now, RETRY_S) or 0.0) if is_joining else 0.0
     protocol.rejoins_because = None if protocol.rejoins_because is None else _REASON
     if inside.classic(member).state is not _S.RECONCILE:
         protocol.assignment.revokes = False

@@ -108,7 +108,7 @@ def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> Non
     beat = scene.beat()
     assert (scene.state, beat.generation, scene.now - before) == (S.JOINING, 1, INTERVAL_S)
     scene.join_rejected(V.RETRY, LOADING)
-    assert scene.member.next_deadline() == scene.protocol._join_not_before
+    assert scene.member.next_deadline() == scene.protocol.requests.join_at
 
 
 def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
