@@ -101,8 +101,8 @@ class ClassicHeartbeats:
         self._recover()
         self.speed_up()
 
-    def shared(self, asked_at: Instant) -> None:
-        """The member has its share, which it requested at `asked_at`."""
+    def synced(self, asked_at: Instant) -> None:
+        """The member has its assignment, which it requested at `asked_at`."""
         self._count(asked_at)
         self._undisturbed_at = self._counted_at
 

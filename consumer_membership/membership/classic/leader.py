@@ -39,8 +39,8 @@ class Leader:
         #: The topics as they were when the group was assigned.
         self._topics: Topics | None = None
         self._request: int | None = None
-        self._look_at: Instant | None = None
-        self._look_after_s = settings.refresh_interval_s
+        self._check_at: Instant | None = None
+        self._check_after_s = settings.refresh_interval_s
         #: How often to check for a missing topic.
         self._absences = Backoff(SOON_S, LATE_S, jitter)
         #: When the group should have rebalanced again, since partitions were withheld for a later generation.
@@ -54,14 +54,14 @@ class Leader:
         return {member_id: one.version for member_id, one in self._members.items()}
 
     @property
-    def look_at(self) -> Instant | None:
+    def check_at(self) -> Instant | None:
         """When to check the topics; None: not now, or a check is running."""
-        return self._look_at if self._request is None else None
+        return self._check_at if self._request is None else None
 
     @property
     def due_at(self) -> Instant | None:
         """When a leader whose group is assigned has something to do."""
-        return min((at for at in (self.look_at, self._repair_at) if at is not None), default=None)
+        return min((at for at in (self.check_at, self._repair_at) if at is not None), default=None)
 
     def awaits(self, request_id: int) -> bool:
         """Whether this is the number of the running check."""
@@ -78,11 +78,11 @@ class Leader:
         self.is_leading = event.is_leader
         self._members, self._unreadable = event.members, event.unreadable
         self._topics = self._request = self._repair_at = None
-        self._look_at = self._event.now if event.is_leader else None
+        self._check_at = self._event.now if event.is_leader else None
 
-    def look_if_due(self, own: frozenset[str]) -> None:
+    def check_if_due(self, own: frozenset[str]) -> None:
         """Check the group's topics, if that is due."""
-        if self.look_at is not None and self._event.now >= self.look_at:
+        if self.check_at is not None and self._event.now >= self.check_at:
             self._request = self._event.next_request_id()
             self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
@@ -91,55 +91,59 @@ class Leader:
         self._request = None
         self._backoff.reset()
         before, self._topics = self._topics, event.topics
-        self._look_after_s = self._settings.refresh_interval_s
+        self._check_after_s = self._settings.refresh_interval_s
         if self._watched(own) <= event.topics.partitions.keys() | event.refused.keys():
             self._absences.reset()
         else:
             # A missing subscribed topic is checked more often.
-            self._look_after_s = min(self._absences.next_delay(), self._look_after_s)
-        self._look_at = self._event.now + self._look_after_s
+            self._check_after_s = min(self._absences.next_delay(), self._check_after_s)
+        self._check_at = self._event.now + self._check_after_s
         return before
 
     def not_described(self) -> None:
         """The check failed: retry after a backoff."""
         self._request = None
-        self._look_at = self._event.now + self._backoff.next_delay()
+        self._check_at = self._event.now + self._backoff.next_delay()
 
     def compute(self, generation: int, assignor: str) -> None:
         """Have the assignor compute from the result of the check."""
-        self._look_at = None
+        self._check_at = None
         if self._topics is not None:
             topics, members = self._topics, self._members
             order = ComputeAssignment(generation=generation, assignor=assignor, topics=topics, members=members)
             self._event.emit(order)
 
-    def shares(
+    def assignments(
         self, event: AssignmentComputed, own: frozenset[str]
     ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
-        """Each member's share and user data, for the SyncGroup; withheld partitions are checked later."""
+        """Each member's partitions and user data, for the SyncGroup; withheld partitions are checked later."""
         all_members = self._members.keys() | self._unreadable.keys()
         if self._topics is not None and not self._settings.is_eager:
             given = sum(map(len, event.assignments.values()))
             if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched(own)):
                 self._repair_at = self._event.now + self._settings.session_timeout_s
-        shares = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in all_members}
-        return shares, {member_id: event.user_data[member_id] for member_id in all_members & event.user_data.keys()}
+        assignments = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in all_members}
+        return assignments, {
+            member_id: event.user_data[member_id] for member_id in all_members & event.user_data.keys()
+        }
 
     def synced(self) -> None:
         """The group is assigned: the topics are checked again after a while."""
-        self._look_at = self._event.now + self._look_after_s
+        self._check_at = self._event.now + self._check_after_s
 
     # ---- an eye on the group ----
 
-    def reason_to_rebalance(self, before: Topics | None, own: frozenset[str], share: frozenset[TopicPartition]) -> str:
-        """Why the group has to rebalance, after a check; "": it has not. `share` is this member's own."""
+    def reason_to_rebalance(
+        self, before: Topics | None, own: frozenset[str], assigned: frozenset[TopicPartition]
+    ) -> str:
+        """Why the group has to rebalance, after a check; "": it has not. `assigned` are this member's partitions."""
         if self._topics is None:
             return ""
         if before is None:
-            return "" if self._is_covered(self._topics, own, share) else "partitions may be unassigned"
+            return "" if self._is_covered(self._topics, own, assigned) else "partitions may be unassigned"
         return "the leader's topics have changed" if before != self._topics else ""
 
-    def _is_covered(self, topics: Topics, own: frozenset[str], share: frozenset[TopicPartition]) -> bool:
+    def _is_covered(self, topics: Topics, own: frozenset[str], assigned: frozenset[TopicPartition]) -> bool:
         """Whether each partition has an owner, as far as a leader that did not assign them can see.
 
         It cannot see that of eager members, which claim no partitions when they join. Among cooperative ones, a static
@@ -148,7 +152,7 @@ class Leader:
         """
         if self._settings.is_eager:
             return True
-        claimed = share.union(*(one.owned for one in self._members.values()))
+        claimed = assigned.union(*(one.owned for one in self._members.values()))
         return all(claimed.issuperset(topics.of(topic)) for topic in self._watched(own))
 
     def repair(self) -> bool:

@@ -380,9 +380,9 @@ class ClassicProtocol:
             case _S.JOINING:
                 conclusion = self._join_if_due()
             case _S.SYNCING if self._computes:
-                self._look_at_topics_if_due()
+                self._check_topics_if_due()
             case _S.RECONCILE:
-                conclusion = self._advance_taking_over()
+                conclusion = self._advance_reconciling()
             case _S.STABLE:
                 conclusion = self._advance_stable()
             case _:
@@ -435,10 +435,10 @@ class ClassicProtocol:
         """Whether a leader still has to send the assignment of its group."""
         return self.state is _S.SYNCING and not self.requests.is_waiting and not self.assignment.is_notifying
 
-    def _look_at_topics_if_due(self) -> None:
-        self.leader.look_if_due(self.topics)
+    def _check_topics_if_due(self) -> None:
+        self.leader.check_if_due(self.topics)
 
-    def _advance_taking_over(self) -> MembershipEnd | None:
+    def _advance_reconciling(self) -> MembershipEnd | None:
         ownership, reconciler = self._ownership, self._reconciler
         if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
             self._reconciler.begin(gives_up_all=self.classic.is_eager)
@@ -455,7 +455,7 @@ class ClassicProtocol:
             self.rejoins_because = "withheld partitions are still unassigned"
         reason = self.rejoins_because or self._change
         if reason is None:
-            self._look_at_topics_if_due()
+            self._check_topics_if_due()
             return None
         self._prepare(_T.REBALANCE, reason)
         return self._advance_preparing()
@@ -487,7 +487,7 @@ class ClassicProtocol:
         if self.state in CLASSIC_IN_GROUP:
             moments.append(self.patterns.due_at)
         if self._computes:
-            moments.append(self.leader.look_at)
+            moments.append(self.leader.check_at)
         elif self.state is _S.STABLE:
             moments.append(self.leader.due_at)
         is_free = not self.requests.is_waiting and self.place.request is None
@@ -655,10 +655,10 @@ class ClassicProtocol:
             outcome = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
             return Left(f"the coordinator {outcome}")
         if event.request_id == self.place.request and self.state is _S.JOINING:
-            return self._on_room_answered(event)
+            return self._on_removal_answered(event)
         return None
 
-    def _on_room_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
+    def _on_removal_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
         """The removal of this instance's stale member was answered: join again, or end."""
         end = self.place.answered(event.verdict, event.error)
         if end is not None:
@@ -684,7 +684,7 @@ class ClassicProtocol:
         self.requests.forget()
         self._backoff.reset()
         self.place.written()
-        self.heartbeats.shared(self.requests.sent_at)
+        self.heartbeats.synced(self.requests.sent_at)
         if self._is_outdated(event.assignment):
             return
         if self.assignment.has_observer:
@@ -753,7 +753,7 @@ class ClassicProtocol:
 
     def _on_assignment_computed(self, event: ex.AssignmentComputed) -> None:
         if event.generation == self.generation and self._computes:
-            self._sync(*self.leader.shares(event, self.topics))
+            self._sync(*self.leader.assignments(event, self.topics))
             self.leader.synced()
 
     def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:

@@ -2,9 +2,9 @@
 
 A classic group moves in *generations*. In each rebalance every member sends a JoinGroup with its subscription and its
 partitions. The coordinator waits for all, makes one of them the leader and sends it all subscriptions; the leader's
-assignor computes the assignment, and each member receives its share with the response to SyncGroup. With an EAGER
+assignor computes the assignment, and each member receives its partitions with the response to SyncGroup. With an EAGER
 assignor a member revokes everything before it joins; with a COOPERATIVE one it keeps its partitions, revokes those that
-are not in its new share, and joins again, so that the freed partitions get their new owners one generation later
+are not in its new assignment, and joins again, so that the freed partitions get their new owners one generation later
 (KIP-429).
 
 | state | heartbeats | Kafka's Java name | `MemberState` in the view | meaning |
@@ -13,8 +13,8 @@ are not in its new share, and joins again, so that the freed partitions get thei
 | PREPARING | on the interval | STABLE, rejoinNeeded | RECONCILE | revokes partitions before it joins |
 | JOINING | none, the JoinGroup replaces them | PREPARING_REBALANCE | JOINING | JoinGroup is sent, or about to be sent |
 | SYNCING | on the interval | COMPLETING_REBALANCE | JOINING | the leader computes the assignment; SyncGroup is sent |
-| RECONCILE | on the interval | STABLE (join complete) | RECONCILE | applies its share of the assignment |
-| STABLE | on the interval | STABLE | STABLE | has its share of the present generation |
+| RECONCILE | on the interval | STABLE (join complete) | RECONCILE | applies its assignment |
+| STABLE | on the interval | STABLE | STABLE | has its assignment of the present generation |
 | FENCED | none | UNJOINED | FENCED | the coordinator fenced the member; on_lost is called, then the member rejoins |
 | STALE | none | UNJOINED | STALE | left because the application did not poll; waits for its next poll |
 | UNSUBSCRIBING | on the interval, then one LeaveGroup | leaving | UNSUBSCRIBING | revokes all partitions, then leaves |

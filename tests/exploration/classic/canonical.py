@@ -95,13 +95,13 @@ def _place_member(member: GroupMember, now: float) -> None:
 def _place_leader(member: GroupMember, now: float) -> None:
     leader = inside.classic(member).leader
     if inside.classic(member).state in _LEADS:
-        leader._look_at = later(leader._look_at, now, REFRESH_S)
+        leader._check_at = later(leader._check_at, now, REFRESH_S)
         leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
     # The next generation has its own.
     leader.is_leading, inside.classic(member).assignment.assignor = False, ""
     leader._members, leader._unreadable, leader._topics = {}, {}, None
-    leader._request = leader._look_at = leader._repair_at = None
+    leader._request = leader._check_at = leader._repair_at = None
 
 
 def _place_static(process: Process, now: float) -> None:
