@@ -61,6 +61,8 @@ class Rules:
     assigns_for_another_assignor: bool = False
     #: KAFKA-20601 (4.4): a returning instance id may join although the group is full.
     lets_returning_instances_in: bool = False
+    #: 4.4: a member id that joins with another released instance id gives up its former one; before, it holds both.
+    gives_up_former_instance: bool = False
     #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
     regex_delay_s: float = 0.0
 
@@ -72,6 +74,7 @@ RULES_4_4: Final = Rules(
     accepts_older_commits=True,
     assigns_for_another_assignor=True,
     lets_returning_instances_in=True,
+    gives_up_former_instance=True,
 )
 
 

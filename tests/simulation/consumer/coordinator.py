@@ -90,14 +90,15 @@ class ConsumerCoordinator(Coordinator):
         if group is None:
             raise Refusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         holders = {
-            instance_id: Holder(
-                member_id=member_id,
-                member_epoch=group.members[member_id].epoch,
+            member.instance_id: Holder(
+                member_id=member.member_id,
+                member_epoch=member.epoch,
                 client_id="client",
                 host="host",
-                partitions=self._named(group.members[member_id].assigned) if request.with_partitions else frozenset(),
+                partitions=self._named(member.assigned) if request.with_partitions else frozenset(),
             )
-            for instance_id, member_id in group.instances.items()
+            for member in group.members.values()
+            if member.instance_id is not None
         }
         return Described(holders=holders)
 

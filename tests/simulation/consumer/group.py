@@ -191,7 +191,13 @@ class ConsumerGroup:
         return member
 
     def _replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Another member id takes the place of a static member that left for a while: no group epoch bump."""
+        """Another member id takes the place of a static member that left for a while: no group epoch bump.
+
+        What this member id had before, with another instance id, is in no target any more.
+        """
+        former = self.members.get(member_id, old)
+        if former is not old and self.rules.gives_up_former_instance:
+            self.instances.pop(former.instance_id or "", None)
         self.members.pop(old.member_id)
         new = old.copy()
         new.member_id, new.epoch, new.previous_epoch, new.rebalance_ends_at = member_id, JOIN_EPOCH, -1, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.consumer.rule_scene import FIRST, NOTHING, Member, Sut, commit, fetch, pair, remove
@@ -296,6 +296,50 @@ def test_released_place_is_taken_without_a_change_for_other_members(consumer: Su
     assert first.beat() == Granted(
         member_epoch=epoch, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=None
     )
+
+
+def released_pair(sut: Sut) -> tuple[Member, Assignment, Assignment]:
+    """Two static members have left with -2: the first one, and the partitions of the instance ids i1 and i2."""
+    first, second = Member(sut, "m1", "i1"), Member(sut, "m2", "i2")
+    first.has_all()
+    second.join()
+    kept = first.hears()
+    first.beat(kept)
+    given = second.hears()
+    second.beat(given)
+    first.ask(-2)
+    second.ask(-2)
+    return first, kept, given
+
+
+def test_member_id_with_another_instance_id_takes_its_own_partitions_out_of_the_target(consumer: Sut) -> None:
+    """Rules 3.3: A member id has one target, which the target of the second instance id replaces.
+
+    The partitions of the first id have no owner. Before 4.4 the first id is also refused to every other member; since
+    then a member with it is a new one.
+    """
+    first, kept, given = released_pair(consumer)
+    again = Member(consumer, first.member_id, "i2")
+    assert again.join().assignment == given
+    assert again.whole(given) == given
+    described = consumer.ask(Describe())
+    assert isinstance(described, Described)
+    assert described.holders.keys() == {"i2"}
+    other = Member(consumer, "m3", "i1")
+    if consumer.rules.gives_up_former_instance:
+        before = again.epoch
+        other.join()
+        consumer.until(lambda: other.whole() == kept)
+        assert other.epoch > before
+    else:
+        assert other.refused_join() == code.UNRELEASED_INSTANCE_ID
+
+
+def test_new_member_id_with_another_instance_id_leaves_its_partitions_to_the_next_holder(consumer: Sut) -> None:
+    """Rules 3.3: Both places keep their partitions for the next member ids."""
+    _, kept, given = released_pair(consumer)
+    assert Member(consumer, "m3", "i2").join().assignment == given
+    assert Member(consumer, "m4", "i1").join().assignment == kept
 
 
 def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) -> None:
