@@ -11,6 +11,7 @@ import pytest
 from consumer_membership.membership.member import GroupMember
 from tests.exploration.__main__ import main
 from tests.exploration.catalogue import WORLDS
+from tests.exploration.cluster import GROUP
 from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
 from tests.exploration.process import Process
@@ -123,6 +124,16 @@ def test_exploration_finds_each_broken_member(
     assert re.search(words, outcome.violation), outcome.violation
     assert outcome.depth <= steps
     assert outcome.trace != ""
+
+
+@pytest.mark.slow
+def test_hand_over_without_faults_keeps_the_epoch_of_the_group() -> None:
+    """The group is assigned again in no interleaving, so no partition of another member moves."""
+    model = Model(replace(WORLDS["hand-over"], budgets={"start": 1}), "4.2")
+    search = Search(model)
+    assert search.run().is_complete
+    clusters = {state[len(model.seats)] for state in search._states}
+    assert len({model.clusters.values[number].coordinator.groups[GROUP].epoch for number in clusters}) == 1
 
 
 def settled(world: str) -> Process:
