@@ -55,6 +55,7 @@ from consumer_membership.membership.consumer.hand_over import (
     DESCRIBE_EVERY_S,
     Predecessor,
     Successor,
+    is_present,
 )
 from consumer_membership.membership.consumer.pool import Pool
 from consumer_membership.membership.consumer.release_watch import ReleaseWatch
@@ -598,10 +599,12 @@ class InstanceClaim:
         self._update_age()
         if attempt.full is not None:
             return self._release_place(attempt.full, found)
+        if self.predecessor.has_released and self._release_again(event.holders, own):
+            return None
         if self._pool:
             return self._choose(event.holders, own)
         if self.predecessor.has_released:
-            return self._look_for_successor(found, own)
+            return self._look_for_successor(found)
         self._answer_holder(found, own)
         return None
 
@@ -636,10 +639,18 @@ class InstanceClaim:
         now = self._event.now
         self._look_up(self._watch.next_at(now, expected_since=self.successor.expects_release_since))
 
-    def _look_for_successor(self, found: Holder | None, own: str) -> Fatal | None:
+    def _release_again(self, holders: Mapping[str, Holder], own: str) -> bool:
+        """Release the place of this predecessor again if it still has it, because its leave was lost."""
+        for instance_id, holder in holders.items():
+            if holder.member_id == own and is_present(holder):
+                self.id = instance_id
+                self._release(holder)
+                return True
+        return False
+
+    def _look_for_successor(self, found: Holder | None) -> Fatal | None:
         """Wait for the successor of a fixed id: end when it holds the id, or join again if it does not come."""
-        is_free = found is None or found.member_id == own or found.member_epoch == LEAVE_STATIC_EPOCH
-        if not is_free:
+        if found is not None and is_present(found):
             return self._end_as_predecessor(found)
         if self._event.now >= self.predecessor.waits_until:
             self._join_waiting()
@@ -649,8 +660,10 @@ class InstanceClaim:
 
     def _end_as_predecessor(self, holder: Holder | None) -> Fatal:
         self._enter(_T.JOIN_CLEARED)
-        message = f"group.instance.id '{self.id}' was handed over to {_name_of(holder)}; this member has ended"
-        return Fatal(_fenced(message))
+        return Fatal(self._handed_over_error(holder))
+
+    def _handed_over_error(self, holder: Holder | None) -> BrokerError:
+        return _fenced(f"group.instance.id '{self.id}' was handed over to {_name_of(holder)}; this member has ended")
 
     def _not_described(self, event: GroupDescribeFailed, own: str) -> Fatal | None:
         """Use the coordinator's message, because the holders cannot be read; a pool chooses at random."""
@@ -692,7 +705,15 @@ class InstanceClaim:
     # ---- the release ----
 
     def released(self) -> None:
-        """Join: the release was answered, or the holder had already left."""
+        """Join: the release was answered, or the holder had already left.
+
+        A predecessor has released its own place, and waits for its successor.
+        """
+        if self.predecessor.has_released:
+            self.predecessor.released_again()
+            self.id = self._settings.instance_id
+            self._look_up(self._event.now)
+            return
         if self.stale_holder is not None and self.id is not None and not self._attempt.own_releases:
             self._event.emit(InstanceReleased(instance_id=self.id, holder=self.stale_holder))
         self._enter(_T.JOIN_CLEARED)
@@ -703,6 +724,8 @@ class InstanceClaim:
 
     def lost_race_error(self, error: BrokerError) -> BrokerError:
         """Return the error for FENCED_INSTANCE_ID in response to a release: another member was faster."""
+        if self.predecessor.has_released:
+            return self._handed_over_error(None)
         return _fenced(
             f"another member took over group.instance.id '{self.id}' at the same time; give each process its own id "
             f"(the coordinator responded: {error.message})"

@@ -12,6 +12,7 @@ an id: a lost, late or wrong note costs time and never a partition. A crash ther
 
 - If the successor ends before its note, nothing has happened. If it ends after its note, the id stays free for
   `RESERVED_S`; then the predecessor joins with its id again, keeps the same partitions, and ignores this successor.
+- If the leave of the predecessor is lost, it releases its id again as soon as a description shows that it still has it.
 - If the predecessor ends, its id is released by its leave, or at the end of its session, and the successor joins.
 
 Only a member that the application just made join requests a hand-over, so two processes never take an id from each
@@ -477,6 +478,10 @@ class Predecessor:
         if self.state is _P.RELEASING:
             self._released_at = self._event.now
             self._machine.fire(_PT.RELEASED)
+
+    def released_again(self) -> None:
+        """Note that the coordinator has released the id only now, because the leave was lost."""
+        self._released_at = self._event.now
 
     def cancel(self) -> None:
         """End the hand-over: the application leaves, so the member does not join again."""

@@ -706,7 +706,8 @@ class ConsumerProtocol:
 
     def _on_instance_taken(self, error: BrokerError) -> MembershipEnd | None:
         """FENCED_INSTANCE_ID: a newer member has the instance id. A pool has other ids, else this is the end."""
-        if self.state is _S.UNSUBSCRIBING or not self.claim.try_another():
+        is_leaving = self.state is _S.UNSUBSCRIBING and not self.is_handing_over
+        if is_leaving or not self.claim.try_another():
             return Fatal(error)
         if self.state is not _S.JOINING:
             return Fenced(error)

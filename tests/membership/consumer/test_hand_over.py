@@ -45,7 +45,15 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.membership.waits import WaitsFor
-from consumer_membership.types import POLL_TIMEOUT_CODE, ConflictPolicy, HandOverNote, Holder, TopicPartition
+from consumer_membership.types import (
+    FENCED_INSTANCE_CODE,
+    POLL_TIMEOUT_CODE,
+    BrokerError,
+    ConflictPolicy,
+    HandOverNote,
+    Holder,
+    TopicPartition,
+)
 from tests.membership.builders import (
     A0,
     A1,
@@ -458,11 +466,16 @@ def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_not
 OWN = Holder(member_id="member-1", member_epoch=-2, partitions=frozenset({ORDERS_0}))
 
 
-def released_of_pool() -> Scene:
-    """A predecessor with a pool whose place is free; it sees that first, and reads the note to itself."""
+def handing_over_of_pool() -> Scene:
+    """A predecessor with a pool that has just read the note to it."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
     describe(scene, i1=holder("old1")).answer(1, [A0]).settle()
-    noted(scene.until(lambda s: bool(s.all(ReadNotes))), instance_id="i0").settle()
+    return noted(scene.until(lambda s: bool(s.all(ReadNotes))), instance_id="i0")
+
+
+def released_of_pool() -> Scene:
+    """A predecessor with a pool whose place is free; it sees that first, and reads the note to itself."""
+    scene = handing_over_of_pool().settle()
     return noted(describe(scene, i0=OWN, i1=holder("old1")), instance_id="i0")
 
 
@@ -494,6 +507,30 @@ def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhe
     describe(scene, i0=OWN, i1=holder("successor"))
     assert ([beat.instance_id for beat in scene.new_beats], scene.now - began < 0.1) == (["i0"], True)
     assert [order.note for order in scene.answer(2, [A0]).new(WriteNote)] == [None]
+
+
+@pytest.mark.parametrize("pool", [(), POOL], ids=["fixed id", "pool"])
+def test_predecessor_whose_release_was_lost_releases_its_place_again(pool: tuple[str, ...]) -> None:
+    """Otherwise no member would own the partitions until the session of the predecessor ends."""
+    scene = handing_over_of_pool() if pool else handing_over()
+    place = "i0" if pool else "i"
+    scene.settle(answers=False).drop()
+    held = Holder(member_id="member-1", member_epoch=4, partitions=frozenset({ORDERS_0}))
+    describe(scene, **{place: held, "i1": holder("old1")})
+    assert [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [
+        ("member-1", place, -2)
+    ]
+    scene.answer(-2)
+    began = scene.now
+    describe(scene, **{place: OWN, "i1": holder("old1")})
+    assert (scene.new_beats, scene.state, scene.now - began < RESERVED_S) == ([], S.JOINING, True)
+
+
+def test_predecessor_of_a_pool_that_is_replaced_during_its_release_waits_for_another_id() -> None:
+    """Its session ended meanwhile, so its successor has the id: a pool has other ids."""
+    replaced = BrokerError(code=FENCED_INSTANCE_CODE, name="FENCED_INSTANCE_ID", message="fenced by member new")
+    scene = handing_over_of_pool().in_touch().reject(Verdict.FATAL, replaced)
+    assert (scene.finish().state, scene.new_beats) == (S.JOINING, [])
 
 
 def test_predecessor_reads_its_note_once_a_second_and_seldom_without_the_right() -> None:
