@@ -43,6 +43,7 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.AsksForItsIdBack, "hand-over", {"start": 1, "timeout": 1}, "may be the newer process", 16),
     (broken.AsksEachHolder, "hand-over twins", {"start": 2}, "for one id in one join", 24),
     (broken.RevokesBeforeTheCommitIsOver, "hand-over", {"start": 1}, "before the commit was over", 16),
+    (broken.TrustsItsLeave, "hand-over in a pool", {"start": 1, "loss": 1}, "is JOINING", 16),
     (broken.KeepsItsMemberId, "hand-over in a pool", {"start": 1, "leave": 1}, "is JOINING|not everything once", 16),
     (broken.RevokesBeforeTheCommitIsOver, "classic slow", {"start": 1}, "before the commit was over", 4),
     (broken.KeepsWhatItLost, "classic", {"start": 1, "session": 1}, "joins anew while|fetchable by|it owns", 8),

@@ -275,6 +275,14 @@ class AsksForItsIdBack(InstanceClaim):
         return True
 
 
+class TrustsItsLeave(InstanceClaim):
+    """Takes its place as released although no answer to the leave arrived."""
+
+    def _release_again(self, holders: Mapping[str, Holder], own: str) -> bool:  # noqa: ARG002
+        """Release nothing again."""
+        return False
+
+
 class KeepsItsMemberId(Predecessor):
     """Takes another id of the pool with the member id that its released place has at the coordinator."""
 
