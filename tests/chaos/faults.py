@@ -294,9 +294,9 @@ def twins(world: World, target: str, _: int) -> Iterator[None]:
     """A second process has the group.instance.id of a member; without one, two new processes share an id."""
     place = world.members[target].plan.instance_id
     with ExitStack() as stack:
-        for suffix in ("x", "y") if place is None else ("x",):
-            changes = {"identity": Identity.STATIC, "place": place or f"{target}-twin", "hands_over": False}
-            stack.enter_context(world.another_member(target, suffix, **changes))
+        changes = {"identity": Identity.STATIC, "place": place or f"{target}-twin", "hands_over": False}
+        for _ in range(2 if place is None else 1):
+            stack.enter_context(world.another_member(target, **changes))
         yield
 
 
@@ -309,9 +309,9 @@ def hand_over(world: World, target: str, choice: int) -> Iterator[None]:
     """A process hands its partitions over to a new one; at that moment one of them is killed, stopped or cut off."""
     place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
     with ExitStack() as stack:
-        old = stack.enter_context(world.another_member(target, "x", **place))
+        old = stack.enter_context(world.another_member(target, **place))
         world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
-        new = stack.enter_context(world.another_member(target, "y", **place))
+        new = stack.enter_context(world.another_member(target, **place))
         if world.wait(lambda: new.name in world.progress.read().warmed, _HAND_OVER_S):
             act, _, which = _HAND_OVER_FAULTS[choice % len(_HAND_OVER_FAULTS)].partition("-")
             stack.enter_context(_HAND_OVER_ACTS[act](new if which == "new" else old))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -413,12 +414,16 @@ class World:
         return member
 
     @contextmanager
-    def another_member(self, like: str, suffix: str = "x", **changes: object) -> Iterator[Member]:
-        """Add a member of the group like another one within the context; it leaves at the end."""
+    def another_member(self, like: str, **changes: object) -> Iterator[Member]:
+        """Add a member of the group like another one within the context; it leaves at the end.
+
+        Two faults of a round may add a member like the same one: each has a name, and a history, of its own.
+        """
         plan = self.members[like].plan
         if plan.loop is Loop.MANUAL:
             plan = replace(plan, loop=Loop.POLL)
-        member = self.add_member(replace(plan, name=f"{like}{suffix}", **changes))  # type: ignore[arg-type]
+        name = next(name for letter in ascii_lowercase if (name := f"{like}{letter}") not in self.members)
+        member = self.add_member(replace(plan, name=name, **changes))  # type: ignore[arg-type]
         member.is_kept_away = True
         member.begin()
         yield member
