@@ -141,6 +141,21 @@ def test_token_grows_when_a_partition_moves_to_a_living_member(kafka: Broker, pr
             assert (before[moved.partition].holds, before[1 - moved.partition].holds) == (False, True)
 
 
+def last_and_first_record(old: Consumer, new: Consumer) -> tuple[float, float]:
+    """Poll both until `new` has a record; return the time of the last record of `old` (0: none) and of that one.
+
+    `old` polls slowly, so that it still has records when its session ends, and returns none of them later.
+    """
+    last_at = 0.0
+    while True:
+        if is_record(old.poll(0)):
+            last_at = monotonic()
+        if is_record(new.poll(0.02)):
+            began_at = monotonic()
+            assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
+            return last_at, began_at
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_dynamic_member_that_is_cut_off_stops_before_the_next_owner_begins(quick_broker: Broker, protocol: str) -> None:
     """It has records in its buffer, and its session is that of the group's configuration; one clock measures both."""
@@ -149,20 +164,13 @@ def test_dynamic_member_that_is_cut_off_stops_before_the_next_owner_begins(quick
     keys: dict[str, object] = {"group.protocol": protocol, "auto.offset.reset": "earliest"}
     if protocol == "classic":
         keys["session.timeout.ms"] = 6000
-    produce(servers, topic, 5000)
     with Proxy(servers) as proxy, member(proxy.address, group, topic, **keys) as old:
-        wait_until(lambda: old._ready and is_record(old.poll(0.1)), "buffered records", between=lambda: old.poll(0.1))
         poll_until(lambda: protocol == "classic" or old.membership().session_timeout_s, "the session", old)
+        produce(servers, topic, 5000)
+        wait_until(lambda: is_record(old.poll(0.1)) and old._ready, "buffered records")
         proxy.cut()
         with member(servers, group, topic, **keys) as new:
-            last_at = began_at = 0.0
-            while not began_at:
-                # It is slow, so that it still has records when its session ends.
-                if is_record(old.poll(0)):
-                    last_at = monotonic()
-                if is_record(new.poll(0.02)):
-                    began_at = monotonic()
-            assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
+            last_at, began_at = last_and_first_record(old, new)
         assert 0.0 < last_at < began_at
 
 
@@ -171,22 +179,17 @@ def test_member_that_is_cut_off_after_its_session_was_lowered_stops_in_time(quic
     servers = quick_broker.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 1), unique("group")
     keys: dict[str, object] = {"group.protocol": "consumer", "auto.offset.reset": "earliest"}
-    produce(servers, topic, 5000)
     with Proxy(servers) as proxy, member(proxy.address, group, topic, **keys) as old:
         poll_until(lambda: old.membership().session_timeout_s == 6.0, "the former session", old)
         configure_group(servers, group, {"consumer.session.timeout.ms": "2000"})
         wait_until(lambda: old.membership().session_timeout_s == 2.0, "the new session", between=lambda: old.poll(0.01))
         assert old.lease(Partition(topic, 0)).remaining <= 0.95 * 2.0
+        produce(servers, topic, 5000)
+        wait_until(lambda: is_record(old.poll(0.1)) and old._ready, "buffered records")
         proxy.cut()
         with member(servers, group, topic, **keys) as new:
-            last_at = began_at = 0.0
-            while not began_at:
-                if is_record(old.poll(0)):
-                    last_at = monotonic()
-                if is_record(new.poll(0.02)):
-                    began_at = monotonic()
-            assert [one for one in (old.poll(0) for _ in range(100)) if is_record(one)] == []
-        assert last_at < began_at
+            last_at, began_at = last_and_first_record(old, new)
+        assert 0.0 < last_at < began_at
 
 
 def test_handler_receives_the_lease_of_its_partition_with_its_first_record(kafka: Broker) -> None:
