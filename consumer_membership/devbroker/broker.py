@@ -149,6 +149,10 @@ class Broker:
         """Return the process id of a node on this machine, or None if it is not running."""
         return self._node(node_id).pid
 
+    def log_tail(self, node_id: int) -> str:
+        """Return the last lines of a node's log."""
+        return self._node(node_id).log_tail()
+
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until all started nodes are registered, their listeners are open, and groups have a coordinator.
 

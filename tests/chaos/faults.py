@@ -30,7 +30,18 @@ from consumer_membership import MembershipError
 from tests.chaos import history as h
 from tests.chaos.links import Mode
 from tests.chaos.members.account import Order
-from tests.chaos.plan import PARTITIONS, POLL_INTERVAL_S, SESSION_S, USER, Family, FaultKind, Identity, Loop, Protocol
+from tests.chaos.plan import (
+    PARTITIONS,
+    POLL_INTERVAL_S,
+    SESSION_S,
+    USER,
+    Family,
+    FaultKind,
+    Identity,
+    Loop,
+    MemberPlan,
+    Protocol,
+)
 from tests.chaos.world import Member, World
 from tests.support.versions import NEWEST
 
@@ -46,12 +57,13 @@ def _fault(
     shortest_s: float,
     longest_s: float,
     protocols: frozenset[Protocol] = frozenset(Protocol),
+    is_for: Callable[[MemberPlan], bool] = lambda _: True,
 ) -> Callable[[Callable[[World, str, int], Iterator[None]]], Fault]:
     """Put a generator function into the table."""
 
     def register(run: Callable[[World, str, int], Iterator[None]]) -> Fault:
         _KINDS[name] = FaultKind(
-            name=name, family=family, shortest_s=shortest_s, longest_s=longest_s, protocols=protocols
+            name=name, family=family, shortest_s=shortest_s, longest_s=longest_s, protocols=protocols, is_for=is_for
         )
         _FAULTS[name] = contextmanager(run)
         return _FAULTS[name]
@@ -300,24 +312,6 @@ def twins(world: World, target: str, _: int) -> Iterator[None]:
         yield
 
 
-#: What happens to one of the two processes of a hand-over, when the new one prepares for the partitions.
-_HAND_OVER_FAULTS = ("nothing", "kill-old", "kill-new", "pause-old", "pause-new", "cut-old", "cut-new")
-
-
-@_fault("hand-over", Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))
-def hand_over(world: World, target: str, choice: int) -> Iterator[None]:
-    """A process hands its partitions over to a new one; at that moment one of them is killed, stopped or cut off."""
-    place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
-    with ExitStack() as stack:
-        old = stack.enter_context(world.another_member(target, **place))
-        world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
-        new = stack.enter_context(world.another_member(target, **place))
-        if world.wait(lambda: new.name in world.progress.read().warmed, _HAND_OVER_S):
-            act, _, which = _HAND_OVER_FAULTS[choice % len(_HAND_OVER_FAULTS)].partition("-")
-            stack.enter_context(_HAND_OVER_ACTS[act](new if which == "new" else old))
-        yield
-
-
 @contextmanager
 def _killed(member: Member) -> Iterator[None]:
     member.kill()
@@ -331,10 +325,36 @@ def _cut_off(member: Member) -> Iterator[None]:
     member.links.change(Mode.PASS)
 
 
-_HAND_OVER_S = 20.0
-_HAND_OVER_ACTS: Mapping[str, Callable[[Member], AbstractContextManager[None]]] = MappingProxyType(
-    {"nothing": lambda _: nullcontext(), "kill": _killed, "pause": _suspended, "cut": _cut_off}
-)
+#: How long each process of a hand-over may need to get its partitions, or to prepare for them.
+_HAND_OVER_S = 60.0
+
+
+def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[None]], *, is_new: bool = False) -> None:
+    """Add a hand-over of a new process with an instance id of its own.
+
+    When the next process prepares for its partitions, one of the two is disturbed.
+    """
+
+    def run(world: World, target: str, _: int) -> Iterator[None]:
+        place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
+        with ExitStack() as stack:
+            old = stack.enter_context(world.another_member(target, **place))
+            world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
+            new = stack.enter_context(world.another_member(target, **place))
+            # With another fault at the same time, the old process may have ended before.
+            if world.wait(lambda: new.name in world.progress.read().warmed, _HAND_OVER_S):
+                disturbed = new if is_new else old
+                world.history.write(h.FaultBegan(fault=name, target=disturbed.name))
+                stack.enter_context(disturb(disturbed))
+            yield
+
+    _fault(name, Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))(run)
+
+
+_hand_over("hand-over", lambda _: nullcontext())
+for _name, _disturb in (("kill", _killed), ("pause", _suspended), ("cut", _cut_off)):
+    _hand_over(f"hand-over-{_name}-old", _disturb)
+    _hand_over(f"hand-over-{_name}-new", _disturb, is_new=True)
 
 
 # ---- the network of a member ----

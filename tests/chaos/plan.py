@@ -7,11 +7,11 @@ same points of its work, on a machine of any speed. Only durations are seconds, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from random import Random
-from typing import Self, TypeVar
+from typing import Self, TypeVar, assert_never
 
 #: Partitions of the topic of a round, and the records that are produced per second.
 PARTITIONS, RECORDS_PER_S = 6, 120
@@ -144,13 +144,29 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """A row of the table of faults: what it affects, how many seconds it lasts, and in groups of which protocols."""
+    """A row of the table of faults: what it affects, how many seconds it lasts, and in groups of which protocols.
+
+    `is_for` returns whether a member can be the target, for faults that have a member as their target.
+    """
 
     name: str
     family: Family
     shortest_s: float
     longest_s: float
     protocols: frozenset[Protocol] = frozenset(Protocol)
+    is_for: Callable[[MemberPlan], bool] = lambda _: True
+
+    def targets(self, members: Iterable[MemberPlan], nodes: Iterable[int]) -> list[str]:
+        """Return the names of its possible targets; without one, the round cannot have the fault."""
+        match self.family:
+            case Family.BROKERS:
+                return [str(node) for node in nodes]
+            case Family.MEMBERS | Family.NETWORK:
+                return [member.name for member in members if self.is_for(member)]
+            case Family.TOPIC | Family.GROUP:
+                return [""]
+            case _:
+                assert_never(self.family)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +223,7 @@ def draw(
 ) -> RoundPlan:
     """Draw a round. `words` limits loops, identities and protocols to those that it names, where it names some."""
     random = Random(seed)  # noqa: S311 - repeatable
+    nodes = list(nodes)
     protocol = random.choice(_allowed(Protocol, words))
     loops = _allowed(_LOOPS[protocol], words)
     if Loop.TRANSACTIONS in loops:
@@ -217,7 +234,8 @@ def draw(
     for number in range(1, random.choice((3, 3, 4)) + 1):
         loop = random.choice(loops)
         identity = random.choice(_allowed(Identity, words))
-        if loop.is_foreign and identity is Identity.POOL:
+        if identity is Identity.POOL and (loop.is_foreign or protocol is Protocol.CLASSIC):
+            # Only groups of the consumer protocol show which ids are free.
             identity = Identity.STATIC
         has_place = identity is not Identity.DYNAMIC and loop is not Loop.MANUAL
         members.append(
@@ -236,19 +254,17 @@ def draw(
     after = 0
     used: set[Family] = set()
     for _ in range(random.choice((1, 2))):
-        left = [name for name, one in kinds.items() if one.family not in used and protocol in one.protocols]
+        left = {
+            name: targets
+            for name, one in kinds.items()
+            if one.family not in used and protocol in one.protocols and (targets := one.targets(members, nodes))
+        }
         if not left:
             break
-        kind = kinds[random.choice(left)]
+        kind = kinds[random.choice(list(left))]
         used.add(kind.family)
         after += random.randint(_FEWEST_BEFORE, _MOST_BEFORE)
-        target = {
-            Family.BROKERS: str(random.choice(list(nodes))),
-            Family.MEMBERS: random.choice(members).name,
-            Family.NETWORK: random.choice(members).name,
-            Family.TOPIC: "",
-            Family.GROUP: "",
-        }[kind.family]
+        target = random.choice(left[kind.name])
         duration_s = round(random.uniform(kind.shortest_s, kind.longest_s), 1)
         faults.append(
             FaultPlan(

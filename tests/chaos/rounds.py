@@ -21,8 +21,8 @@ from tests.chaos.world import World
 
 #: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
 BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
-#: How long records are produced after the faults, and how long the members stay after the last record.
-AFTER_S, CALM_S = 3.0, 4.0
+#: How many records are produced after the faults, and how long the members stay after the last record.
+AFTER, CALM_S = 100, 4.0
 _CALM_WITHIN_S = 45.0
 _CALM = frozenset({"consuming", "idle", "paused"})
 
@@ -59,7 +59,10 @@ def run_round(broker: Broker, plan: RoundPlan, folder: Path) -> Outcome:
         else:
             troubles.append(f"no record within {BEGIN_S:.0f} s")
         _settle(world, troubles)
+        for node_id in broker.node_ids if troubles else ():
+            (folder / f"node-{node_id}.txt").write_text(broker.log_tail(node_id))
     troubles += [*world.producer.failures, *world.troubles, *_impossible_responses(folder)]
+    troubles += [f"{name}: {error}" for name, error in sorted(world.progress.read().refused.items())]
     verdict = check(h.read_all(folder))
     lines = [*troubles, *map(str, verdict.violations)]
     (folder / "verdict.txt").write_text("\n".join([str(plan), str(verdict.figures), *lines, ""]))
@@ -103,8 +106,10 @@ def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) ->
 def _settle(world: World, troubles: list[str]) -> None:
     """Heal, consume to the end, and wait until the members are calm."""
     world.heal()
-    enough = len(world.progress.read().acknowledged) + 100
-    world.wait(lambda: len(world.progress.read().acknowledged) >= enough, AFTER_S)
+    enough = len(world.progress.read().acknowledged) + AFTER
+    if not world.wait(lambda: len(world.progress.read().acknowledged) >= enough, SETTLE_S):
+        # The rest of the round would prove nothing.
+        troubles.append(f"fewer than {AFTER} records were written within {SETTLE_S:.0f} s after the faults")
     world.producer.stop()
     if not world.wait(lambda: world.progress.read().missing == 0, SETTLE_S):
         troubles.append(f"{world.progress.missing} records were not received within {SETTLE_S:.0f} s")

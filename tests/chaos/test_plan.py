@@ -93,6 +93,28 @@ def test_a_group_of_the_consumer_protocol_has_no_members_of_confluent_kafka() ->
             assert not any(member.loop.is_foreign for member in one.members)
 
 
+def test_classic_groups_have_no_pools() -> None:
+    """This package refuses the configuration: the member would never begin."""
+    for one in rounds():
+        if one.members[0].protocol is Protocol.CLASSIC:
+            assert all(member.identity is not Identity.POOL for member in one.members)
+
+
+def test_each_disturbance_of_a_hand_over_is_a_fault_of_its_own() -> None:
+    """Each is drawn within the rounds that cover all faults, and has its row in the table of a run."""
+    ends = {f"-{act}-{which}" for act in ("kill", "pause", "cut") for which in ("old", "new")}
+    assert {name for name in KINDS if name.startswith("hand-over")} == {f"hand-over{end}" for end in ("", *ends)}
+
+
+def test_targets_of_faults_are_members_that_the_fault_can_affect() -> None:
+    """A fault without effect would pass its round."""
+    for one in rounds():
+        members = {member.name: member for member in one.members}
+        for fault in one.faults:
+            kind = KINDS[fault.kind]
+            assert fault.target not in members or kind.is_for(members[fault.target])
+
+
 def test_faults_of_one_protocol_occur_in_its_groups_only() -> None:
     """Only the consumer protocol has a hand-over."""
     for one in rounds():

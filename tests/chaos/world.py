@@ -45,6 +45,7 @@ _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
 #: How long a member may take to close: longer than a commit to a broker that does not respond.
 CLOSE_S = 60.0
+_NO_SUCH_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _RESTART_S = 0.3
 #: How long the deletion of a group may take: members that were killed have a session.
 _DELETE_S = 30.0
@@ -79,7 +80,8 @@ class Progress:
         self._groups: dict[str, str] = {}
         self.acknowledged: set[tuple[h.Partition, int]] = set()
         self.states: dict[str, h.Statement] = {}
-        self.raised: dict[str, str] = {}
+        #: The processes whose configuration was refused.
+        self.refused: dict[str, str] = {}
         #: The processes that prepare for a hand-over.
         self.warmed: set[str] = set()
 
@@ -118,8 +120,8 @@ class Progress:
                 self.acknowledged = {one for one in self.acknowledged if one[0].topic != topic}
             case h.Statement() as statement:
                 self.states[process] = statement
-            case h.Raised(error=error):
-                self.raised[process] = error
+            case h.Raised(error=error, is_fatal=True) if "ConfigurationRefusedError" in error:
+                self.refused[process] = error
             case _:
                 pass
 
@@ -197,7 +199,9 @@ class RecordWriter:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self.failures.append(f"{partition} {number}: {error.str()}")
+                # A node may learn of a re-created topic later than the others. The record is not written.
+                if error.code() not in _NO_SUCH_TOPIC:
+                    self.failures.append(f"{partition} {number}: {error.str()}")
                 return
             # A repeated request of an idempotent producer is acknowledged without an offset.
             if (offset := message.offset()) is not None:
@@ -209,7 +213,7 @@ class RecordWriter:
             return
         except KafkaException as error:
             # The producer does not know a new partition, or a re-created topic, until it reads the metadata again.
-            if error.args[0].code() not in {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}:
+            if error.args[0].code() not in _NO_SUCH_TOPIC:
                 self.failures.append(f"{partition} {number}: {error}")
             return
         self._numbers[partition.number] += 1
@@ -324,7 +328,9 @@ class Member:
             try:
                 self.process.wait(CLOSE_S)
             except subprocess.TimeoutExpired:
-                self.troubles.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
+                # Members of other clients are beside this package's: what they do wrong is in their log.
+                if not self.plan.loop.is_foreign:
+                    self.troubles.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
                 # Its log then has the stacks of all threads.
                 self.send(signal.SIGABRT)
                 self.process.wait()
