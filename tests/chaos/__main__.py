@@ -19,13 +19,13 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
+from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from tests.chaos import small
 from tests.chaos.faults import KINDS, UPGRADES
 from tests.chaos.plan import MEMBER_WORDS, RoundPlan, covering, draw
 from tests.chaos.report import table
 from tests.chaos.rounds import Outcome, run_round
-from tests.chaos.world import NODES, cluster
+from tests.chaos.world import NODES, Cluster, cluster
 from tests.support import seeds
 from tests.support.versions import NEWEST
 
@@ -88,7 +88,7 @@ class Clusters:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._present: Broker | None = None
+        self._present: Cluster | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +96,7 @@ class Clusters:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def of(self, plan: RoundPlan) -> Broker:
+    def of(self, plan: RoundPlan) -> Cluster:
         """Return the cluster for this round: of the version before the newest one if the round upgrades it."""
         is_upgraded = bool(plan.words & UPGRADES)
         if self._present is None or is_upgraded:

@@ -77,17 +77,17 @@ def _fault(
 @contextmanager
 def _without_node(world: World, node_id: int, *, kills: bool) -> Iterator[None]:
     with world.nodes_lock:
-        (world.broker.kill_node if kills else world.broker.stop_node)(node_id)
+        (world.cluster.broker.kill_node if kills else world.cluster.broker.stop_node)(node_id)
     yield
     with world.nodes_lock:
-        world.broker.start_node(node_id)
-        world.broker.wait_ready(120.0)
+        world.cluster.broker.start_node(node_id)
+        world.cluster.broker.wait_ready(120.0)
 
 
 @contextmanager
 def _paused_node(world: World, node_id: int) -> Iterator[None]:
     with world.nodes_lock:
-        pid = world.broker.node_pid(node_id)
+        pid = world.cluster.broker.node_pid(node_id)
     if pid is not None:
         os.kill(pid, signal.SIGSTOP)
     yield
@@ -142,7 +142,7 @@ def coordinator_pause(world: World, target: str, _: int) -> Iterator[None]:
 def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
     """Restart all nodes, one after the other."""
     first = int(target)
-    for node_id in sorted(world.broker.node_ids, key=lambda one: (one < first, one)):
+    for node_id in sorted(world.cluster.broker.node_ids, key=lambda one: (one < first, one)):
         with _without_node(world, node_id, kills=False):
             pass
     yield
@@ -152,11 +152,11 @@ def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
 def rolling_upgrade(world: World, target: str, _: int) -> Iterator[None]:
     """Restart all nodes with the newest version, one after the other; the round has begun with an older one."""
     first = int(target)
-    for node_id in sorted(world.broker.node_ids, key=lambda one: (one < first, one)):
+    for node_id in sorted(world.cluster.broker.node_ids, key=lambda one: (one < first, one)):
         with world.nodes_lock:
-            world.broker.stop_node(node_id)
-            world.broker.start_node(node_id, NEWEST)
-            world.broker.wait_ready(120.0)
+            world.cluster.broker.stop_node(node_id)
+            world.cluster.broker.start_node(node_id, NEWEST)
+            world.cluster.broker.wait_ready(120.0)
     yield
 
 
@@ -171,16 +171,16 @@ def controller_kill(world: World, target: str, _: int) -> Iterator[None]:
 def disk_full(world: World, target: str, _: int) -> Iterator[None]:
     """A node cannot write a byte to any file; Kafka then ends it. The node is started again with space on its disk."""
     with world.nodes_lock:
-        pid = world.broker.node_pid(int(target))
+        pid = world.cluster.broker.node_pid(int(target))
     if pid is not None:
         # EFBIG instead of ENOSPC, for which the broker would need a file system of its own.
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
     yield
     with world.nodes_lock:
-        world.broker.kill_node(int(target))
-        world.broker.start_node(int(target))
-        world.broker.wait_ready(120.0)
+        world.cluster.broker.kill_node(int(target))
+        world.cluster.broker.start_node(int(target))
+        world.cluster.broker.wait_ready(120.0)
 
 
 # ---- members ----
@@ -337,6 +337,8 @@ def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[Non
 
     def run(world: World, target: str, _: int) -> Iterator[None]:
         place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
+        # Only the network of members without one can be cut.
+        place |= {"has_certificate": False}
         with ExitStack() as stack:
             old = stack.enter_context(world.another_member(target, **place))
             world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
@@ -357,7 +359,36 @@ for _name, _disturb in (("kill", _killed), ("pause", _suspended), ("cut", _cut_o
     _hand_over(f"hand-over-{_name}-new", _disturb, is_new=True)
 
 
-# ---- the network of a member ----
+def _has_certificate(plan: MemberPlan) -> bool:
+    return plan.has_certificate
+
+
+@_fault("certificate-renewed", Family.MEMBERS, 1, 4, is_for=_has_certificate)
+def certificate_renewed(world: World, target: str, _: int) -> Iterator[None]:
+    """The nodes get a further key and certificate, and later the first ones again; a member connects meanwhile."""
+    keys = world.cluster.keys
+    renewed = {"keystore.key": keys.renewed_key_pem, "keystore.certificate.chain": keys.renewed_certificate_chain_pem}
+    with world.certificates(renewed):
+        world.members[target].close()
+        yield
+
+
+@_fault("certificate-refused", Family.MEMBERS, 4, 10, is_for=_has_certificate)
+def certificate_refused(world: World, target: str, _: int) -> Iterator[None]:
+    """The nodes trust another authority while a member is restarted: they refuse its certificate, and later accept it.
+
+    Connections that exist stay.
+    """
+    with world.certificates({"truststore.certificates": world.cluster.keys.foreign_ca_pem}):
+        world.members[target].close()
+        yield
+
+
+# ---- the network of a member, and of all members without a certificate ----
+
+
+def _has_links(plan: MemberPlan) -> bool:
+    return not plan.has_certificate
 
 
 def _network(name: str, mode: Mode, shortest_s: float, longest_s: float) -> None:
@@ -367,7 +398,7 @@ def _network(name: str, mode: Mode, shortest_s: float, longest_s: float) -> None
         yield
         links.change(Mode.PASS)
 
-    _fault(name, Family.NETWORK, shortest_s, longest_s)(run)
+    _fault(name, Family.NETWORK, shortest_s, longest_s, is_for=_has_links)(run)
 
 
 _network("black-hole", Mode.HOLD, 1, 12)
@@ -377,14 +408,14 @@ _network("stalls", Mode.STALL, 3, 12)
 _network("lost-responses", Mode.SILENCE, 1, 10)
 
 
-@_fault("half-open", Family.NETWORK, 2, 6)
+@_fault("half-open", Family.NETWORK, 2, 6, is_for=_has_links)
 def half_open(world: World, target: str, _: int) -> Iterator[None]:
     """All connections of a member are silent from now on; new ones work."""
     world.members[target].links.forget()
     yield
 
 
-@_fault("coordinator-cut", Family.NETWORK, 3, 12)
+@_fault("coordinator-cut", Family.NETWORK, 3, 12, is_for=_has_links)
 def coordinator_cut(world: World, target: str, _: int) -> Iterator[None]:
     """A member reaches all nodes except the coordinator of its group."""
     links, node_id = world.members[target].links, world.coordinator_node()
@@ -394,7 +425,7 @@ def coordinator_cut(world: World, target: str, _: int) -> Iterator[None]:
     links.change(Mode.PASS)
 
 
-@_fault("all-cut", Family.NETWORK, 2, 10)
+@_fault("all-cut", Family.NETWORK, 2, 10, is_for=_has_links)
 def all_cut(world: World, _target: str, _: int) -> Iterator[None]:
     """No member reaches any node."""
     members = list(world.members.values())

@@ -90,7 +90,8 @@ class Protocol(StrEnum):
 class MemberPlan:
     """A member: its name in the round, and what its program does.
 
-    `place` is the group.instance.id of a static member; empty: its name.
+    `place` is the group.instance.id of a static member; empty: its name. A member that `has_certificate` uses a
+    listener with TLS, and reaches the nodes directly.
     """
 
     name: str
@@ -101,6 +102,7 @@ class MemberPlan:
     commits_automatically: bool = False
     strategy: str = "cooperative-sticky"
     hands_over: bool = False
+    has_certificate: bool = False
     place: str = ""
 
     @property
@@ -121,7 +123,7 @@ class MemberPlan:
         """Return it in a few words."""
         words = [self.name, self.identity, self.loop]
         words += ["leases"] * self.has_leases + ["auto-commit"] * self.commits_automatically
-        return " ".join([*words, *["hand-over"] * self.hands_over])
+        return " ".join([*words, *["hand-over"] * self.hands_over, *["certificate"] * self.has_certificate])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -248,6 +250,7 @@ def draw(
                 commits_automatically=loop in {Loop.POLL, Loop.CONSUME} and random.random() < 1 / 4,
                 strategy=strategy,
                 hands_over=has_place and protocol is Protocol.CONSUMER and random.random() < 1 / 4,
+                has_certificate=not loop.is_foreign and random.random() < 1 / 4,
             )
         )
     faults: list[FaultPlan] = []

@@ -10,14 +10,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.devbroker import Broker
 from consumer_membership.recorder.recording import read
 from tests.chaos import history as h
 from tests.chaos.checker import Verdict, check
 from tests.chaos.faults import KINDS, inflict
 from tests.chaos.plan import FaultPlan, Loop, RoundPlan
 from tests.chaos.recorded import check_recording
-from tests.chaos.world import World
+from tests.chaos.world import Cluster, World
 
 #: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
 BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
@@ -47,20 +46,20 @@ class Outcome:
         return not self.verdict.violations and not self.troubles
 
 
-def run_round(broker: Broker, plan: RoundPlan, folder: Path) -> Outcome:
+def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
     """Run a round in this folder."""
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.txt").write_text(f"{plan}\n")
     troubles: list[str] = []
-    with World(broker, plan.members, folder) as world:
+    with World(cluster, plan.members, folder) as world:
         if world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
             _suffer(world, plan.faults, troubles)
         else:
             troubles.append(f"no record within {BEGIN_S:.0f} s")
         _settle(world, troubles)
-        for node_id in broker.node_ids if troubles else ():
-            (folder / f"node-{node_id}.txt").write_text(broker.log_tail(node_id))
+        for node_id in cluster.broker.node_ids if troubles else ():
+            (folder / f"node-{node_id}.txt").write_text(cluster.broker.log_tail(node_id))
     troubles += [*world.producer.failures, *world.troubles, *_impossible_responses(folder)]
     troubles += [f"{name}: {error}" for name, error in sorted(world.progress.read().refused.items())]
     verdict = check(h.read_all(folder))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,22 +19,22 @@ from string import ascii_lowercase
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from consumer_membership import MembershipError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Backend, Broker, start
-from consumer_membership.devbroker.listeners import SASL
+from consumer_membership.devbroker.listeners import MUTUAL, SASL
 from consumer_membership.types import OffsetAndMetadata
 from tests.chaos import history as h
 from tests.chaos.java_member import java_command
 from tests.chaos.links import Links, Mode
-from tests.chaos.members.account import Order
+from tests.chaos.members.account import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Order
 from tests.chaos.plan import PARTITIONS, PASSWORD, RECORDS_PER_S, USER, Loop, MemberPlan, output_of
 from tests.support.acls import AUTHORIZER
 from tests.support.kafka import create_topic, delete_topic, unique
 from tests.support.kinds import BIDIRECTIONAL
-from tests.support.secured import materials
+from tests.support.secured import Materials, materials
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODES = 3
@@ -45,22 +46,32 @@ _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
 #: How long a member may take to close: longer than a commit to a broker that does not respond.
 CLOSE_S = 60.0
+#: How long a node may be away that has to be configured.
+_CONFIGURE_S = 90.0
 _NO_SUCH_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _RESTART_S = 0.3
 #: How long the deletion of a group may take: members that were killed have a session.
 _DELETE_S = 30.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes, and the keys and certificates of nodes and members."""
+
+    broker: Broker
+    keys: Materials
+
+
 @contextmanager
-def cluster(version: str) -> Iterator[Broker]:
+def cluster(version: str) -> Iterator[Cluster]:
     """Three nodes of this Kafka version, whose sessions are short, and which check the rights of members."""
     properties = BIDIRECTIONAL | AUTHORIZER | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
     # The nodes themselves, and the harness.
     properties |= {"super.users": "User:ANONYMOUS"}
     with tempfile.TemporaryDirectory(prefix="chaos-keys-") as folder:
-        security = materials(Path(folder), users={USER: PASSWORD}).security
-        with start(version, NODES, properties, security=security, backend=Backend.JVM) as broker:
-            yield broker
+        keys = materials(Path(folder), users={USER: PASSWORD})
+        with start(version, NODES, properties, security=keys.security, backend=Backend.JVM) as broker:
+            yield Cluster(broker=broker, keys=keys)
 
 
 class Progress:
@@ -263,6 +274,8 @@ class Member:
     topic: str
     harness: h.HistoryWriter
     troubles: list[str]
+    #: The listener for members with a certificate.
+    tls_servers: str
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
     #: Whether a fault keeps the process away; otherwise it is restarted when it has ended, as a supervisor does.
@@ -296,7 +309,8 @@ class Member:
             )
 
     def _command(self) -> list[str]:
-        plan, servers = self.plan, self.links.servers
+        plan = self.plan
+        servers = self.tls_servers if plan.has_certificate else self.links.servers
         if plan.loop is Loop.JAVA:
             return java_command(plan, self.name, self.group, self.topic, servers, self.folder)
         words = [plan.to_json(), self.name, self.group, self.topic, servers, str(self.folder)]
@@ -349,9 +363,16 @@ class Member:
 class World:
     """The group of one round on a cluster; a context manager that ends all processes of the round."""
 
-    def __init__(self, broker: Broker, plans: tuple[MemberPlan, ...], folder: Path) -> None:
-        self.broker, self.folder = broker, folder
+    def __init__(self, cluster: Cluster, plans: tuple[MemberPlan, ...], folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        broker, keys = cluster.broker, cluster.keys
         servers, self._addresses = broker.bootstrap_servers, broker.secured[SASL].split(",")
+        for name, path in (
+            (AUTHORITY_FILE, keys.ca_file),
+            (CERTIFICATE_FILE, keys.client_cert_file),
+            (KEY_FILE, keys.client_key_file),
+        ):
+            shutil.copy(path, folder / name)
         self.topic = create_topic(servers, unique("chaos"), PARTITIONS, replication_factor=NODES)
         self.group = unique("chaos")
         self.history = h.HistoryWriter(folder, HARNESS)
@@ -415,6 +436,7 @@ class World:
             topic=self.topic,
             harness=self.history,
             troubles=self.troubles,
+            tls_servers=self.cluster.broker.secured[MUTUAL],
         )
         self.members[plan.name] = member
         return member
@@ -448,28 +470,57 @@ class World:
         """Return the node id of the group's coordinator."""
         with suppress(MembershipError, KafkaException):
             found = self.groups.describe(self.group, with_offsets=False).coordinator
-            addresses = self.broker.bootstrap_servers.split(",")
-            return self.broker.node_ids[addresses.index(f"{found.host}:{found.port}")]
+            addresses = self.cluster.broker.bootstrap_servers.split(",")
+            return self.cluster.broker.node_ids[addresses.index(f"{found.host}:{found.port}")]
         return None
 
     def address_for_members(self, node_id: int) -> str:
         """Return the address of the listener of a node that members use."""
-        return self._addresses[self.broker.node_ids.index(node_id)]
+        return self._addresses[self.cluster.broker.node_ids.index(node_id)]
 
     def controller_node(self) -> int | None:
         """Return the node id of the active controller, as the nodes have stored it."""
-        leaders = [self._stored_leader(node_id) for node_id in self.broker.node_ids]
+        leaders = [self._stored_leader(node_id) for node_id in self.cluster.broker.node_ids]
         return max((found for found in leaders if found is not None), default=(0, None))[1]
 
     def _stored_leader(self, node_id: int) -> tuple[int, int] | None:
         """Return epoch and leader of the controllers' quorum, as a node on this machine knows them."""
-        pid = self.broker.node_pid(node_id)
+        pid = self.cluster.broker.node_pid(node_id)
         if pid is None:
             return None
         properties = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").rpartition(b"\0")[2].decode()
         state = Path(properties).parent / "data" / "__cluster_metadata-0" / "quorum-state"
         found = json.loads(state.read_text())
         return found["leaderEpoch"], found["leaderId"]
+
+    @contextmanager
+    def certificates(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Change keys or certificates (`ssl.`) of the listener for members with a certificate, within the context."""
+        self._configure_nodes(settings)
+        yield
+        self._configure_nodes(dict.fromkeys(settings))
+
+    def _configure_nodes(self, settings: Mapping[str, str | None]) -> None:
+        """Set these settings on each node, as soon as it responds; None: those of its start."""
+        entries = [
+            ConfigEntry(
+                f"listener.name.{MUTUAL.lower()}.ssl.{name}",
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in settings.items()
+        ]
+        for node_id in self.cluster.broker.node_ids:
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=entries)
+            give_up_at = time.monotonic() + _CONFIGURE_S
+            while True:
+                try:
+                    self.admin.incremental_alter_configs([resource], request_timeout=5.0)[resource].result()
+                    break
+                except KafkaException:
+                    if time.monotonic() > give_up_at:
+                        raise
+                    time.sleep(_TICK_S)
 
     def owned_by(self, member: Member) -> tuple[h.Epoch, ...]:
         """Return the partitions that the latest statement of a member's process names."""
@@ -499,17 +550,17 @@ class World:
         """Delete the topic, and create it again."""
         with self.producer.paused():
             self.history.write(h.Recreated(topic=self.topic))
-            delete_topic(self.broker.bootstrap_servers, self.topic)
-            create_topic(self.broker.bootstrap_servers, self.topic, PARTITIONS, replication_factor=NODES)
+            delete_topic(self.cluster.broker.bootstrap_servers, self.topic)
+            create_topic(self.cluster.broker.bootstrap_servers, self.topic, PARTITIONS, replication_factor=NODES)
 
     def heal(self) -> None:
         """End what may be left of faults: all nodes and members run, and the network passes everything."""
         with self.nodes_lock:
-            for node_id in self.broker.node_ids:
-                if (pid := self.broker.node_pid(node_id)) is not None:
+            for node_id in self.cluster.broker.node_ids:
+                if (pid := self.cluster.broker.node_pid(node_id)) is not None:
                     os.kill(pid, signal.SIGCONT)
-                self.broker.start_node(node_id)
-            self.broker.wait_ready(120.0)
+                self.cluster.broker.start_node(node_id)
+            self.cluster.broker.wait_ready(120.0)
         for member in list(self.members.values()):
             member.links.change(Mode.PASS)
             member.send(signal.SIGCONT)

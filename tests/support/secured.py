@@ -59,6 +59,8 @@ class Materials:
         foreign_ca_file: The certificate of an authority that has certified only the following.
         foreign_cert_file: A client's certificate of the foreign authority.
         foreign_key_file: Its key.
+        renewed_key_pem: A further key of the broker.
+        renewed_certificate_chain_pem: Its certificate, for the names of the first one.
         crl_file: The authority's revocation list, with the broker's certificate on it.
         clean_crl_file: An empty revocation list of the authority.
         security: The security of the broker.
@@ -72,6 +74,8 @@ class Materials:
     foreign_ca_file: str
     foreign_cert_file: str
     foreign_key_file: str
+    renewed_key_pem: str
+    renewed_certificate_chain_pem: str
     crl_file: str
     clean_crl_file: str
     security: Security
@@ -116,7 +120,10 @@ def materials(
         not_after: When the broker's certificate ends, in UTC without a zone; in centuries unless given.
     """
     authority, foreign = trustme.CA(), trustme.CA()
-    broker = authority.issue_cert(*hosts, not_after=not_after)
+    # A running broker only accepts a renewed certificate of the same subject.
+    broker, renewed = (
+        authority.issue_cert(*hosts, organization_unit_name="broker", not_after=not_after) for _ in range(2)
+    )
     client = authority.issue_cert(CLIENT_NAME, common_name=CLIENT_NAME)
     stranger = foreign.issue_cert(CLIENT_NAME, common_name=CLIENT_NAME)
 
@@ -136,6 +143,8 @@ def materials(
         foreign_ca_file=written("foreign-ca.pem", _text(foreign.cert_pem)),
         foreign_cert_file=written("foreign.pem", _chain(stranger)),
         foreign_key_file=written("foreign-key.pem", _key(stranger)),
+        renewed_key_pem=_key(renewed),
+        renewed_certificate_chain_pem=_chain(renewed),
         crl_file=written("crl.pem", _revocation_list(authority, broker)),
         clean_crl_file=written("clean-crl.pem", _revocation_list(authority)),
         security=Security(

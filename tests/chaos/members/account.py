@@ -25,6 +25,10 @@ COMMIT_S, SAMPLE_S = 0.5, 0.5
 POOL = [f"pool-{number}" for number in range(1, 6)]
 
 
+#: The files of members with a certificate, in the folder of the round.
+AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "certificate.pem", "key.pem"
+
+
 class Order(StrEnum):
     """An order to a member, with a number of seconds after a space.
 
@@ -102,10 +106,7 @@ class Account:
             "auto.offset.reset": "earliest",
             "max.poll.interval.ms": int(POLL_INTERVAL_S * 1000),
             "topic.metadata.refresh.interval.ms": 2000,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
+            **self._security(),
         }
         if not plan.loop.has_handlers:
             config["enable.auto.commit"] = plan.commits_automatically
@@ -124,6 +125,21 @@ class Account:
         config["group.protocol"] = str(plan.protocol)
         config["ownership.lease.enable"] = plan.has_leases
         return config
+
+    def _security(self) -> dict[str, object]:
+        if self.plan.has_certificate:
+            return {
+                "security.protocol": "SSL",
+                "ssl.ca.location": str(self.folder.resolve() / AUTHORITY_FILE),
+                "ssl.certificate.location": str(self.folder.resolve() / CERTIFICATE_FILE),
+                "ssl.key.location": str(self.folder.resolve() / KEY_FILE),
+            }
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
 
     # ---- orders ----
 
