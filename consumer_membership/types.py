@@ -111,11 +111,11 @@ class Subscription:
 class LeaveOption(Enum):
     """What happens to the membership when a consumer closes (KIP-1092)."""
 
-    #: A dynamic member leaves; a static one keeps its place until its session ends.
+    #: A dynamic member leaves; a static one keeps its partitions until its session ends.
     DEFAULT = "default"
     #: The member leaves permanently, also a static one.
     LEAVE = "leave"
-    #: The member keeps its place until its session ends, also a dynamic one.
+    #: The member stays in the group until its session ends, also a dynamic one.
     REMAIN = "remain"
 
 
@@ -130,7 +130,7 @@ class ConflictPolicy(Enum):
     WAIT = "wait"
     #: End at once, as KIP-848 specifies.
     FAIL = "fail"
-    #: Ask the holder to release its place once this member is ready, and wait until it did.
+    #: Request the id from the holder once this member is ready, and wait until the holder has released it.
     HAND_OVER = "hand-over"
 
 
@@ -154,7 +154,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandOverNote:
+class HandOverAnnouncement:
     """A request for a hand-over: `successor` is ready to take `instance_id` over from `predecessor` (both member ids).
 
     It is a hint: the coordinator decides which member holds the instance id.

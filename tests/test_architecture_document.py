@@ -12,7 +12,7 @@ import pytest
 
 from consumer_membership.membership import states
 from consumer_membership.membership.classic import states as classic_states
-from consumer_membership.membership.consumer.claim import CLAIM_TRANSITIONS
+from consumer_membership.membership.consumer.claim_states import CLAIM_TRANSITIONS
 from consumer_membership.membership.states import MemberState, TransitionRule, diagram
 
 ROOT = Path(__file__).resolve().parent.parent

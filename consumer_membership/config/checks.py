@@ -169,7 +169,7 @@ def _refuse_instance(given: Mapping[str, object]) -> None:
     if pool is None:
         if name == "hand-over" and not given.get("group.instance.id"):
             remedy = (
-                "a member without an instance id has no place that it could hand over; set group.instance.id or "
+                "hand-over needs an instance id to hand over; set group.instance.id or "
                 "group.instance.id.pool, or remove the key"
             )
             raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)

@@ -89,8 +89,7 @@ class ConsumerConfig:
     group_id: str = _key(values.text, "")
 
     group_instance_id: str | None = _key(values.text, None)
-    """Makes the consumer a static member: after `close`, its place and its partitions are kept until the session
-    timeout.
+    """Makes the consumer a static member: after `close`, it keeps its partitions until the session timeout.
     """
     group_instance_id_pool: tuple[str, ...] = _key(values.pool, ())
     """The member claims a free one of these ids as its `group.instance.id`: a range such as `orders-{0..7}`,
@@ -142,9 +141,9 @@ class ConsumerConfig:
     """
     drain_timeout_ms: int = _key(values.duration_ms, 30_000)
     """How long a release of partitions may take, at most half of `max.poll.interval.ms`. A consumer that hands its
-    place over has this time, and 10 s more, for its commit and `on_revoke`; then it leaves and loses its partitions.
-    A processor's running handlers may finish for this time when partitions are revoked; then coroutines and worker
-    processes are cancelled, and the results of threads are ignored.
+    instance id over has this time, and 10 s more, for its commit and `on_revoke`; then it leaves and loses its
+    partitions. A processor's running handlers may finish for this time when partitions are revoked; then coroutines and
+    worker processes are cancelled, and the results of threads are ignored.
     """
     enable_auto_commit: bool = _key(values.boolean, True)
     auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)

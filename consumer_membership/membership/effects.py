@@ -22,8 +22,8 @@
 | DescribeGroup | network thread | GroupDescribed or GroupDescribeFailed |
 | CheckHolder | network thread | HolderChecked |
 | LearnSessionTimeout | network thread | SessionTimeoutLearned |
-| ReadNotes | network thread | NotesRead or NotesNotRead |
-| WriteNote | network thread | NoteWritten or NoteNotWritten |
+| ReadAnnouncements | network thread | AnnouncementsRead or AnnouncementsNotRead |
+| WriteAnnouncement | network thread | AnnouncementWritten or AnnouncementNotWritten |
 | ResolveTopicIds | network thread | TopicIdsResolved |
 | LookUpTopics | network thread | TopicsLookedUp or TopicsNotLookedUp |
 | FetchCommitted | network thread | StartOffsetsFetched or StartOffsetsFailed |
@@ -48,7 +48,7 @@ from consumer_membership.types import (
     Assignment,
     BrokerError,
     GroupProtocol,
-    HandOverNote,
+    HandOverAnnouncement,
     Holder,
     Offsets,
     TopicPartition,
@@ -100,11 +100,11 @@ class SendHeartbeat:
     """Send this heartbeat to the coordinator, on the connection that all heartbeats use.
 
     `refuse_conversion`: it is a join, which would convert a classic group; if the group has members it is not sent, and
-    rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
+    rejected as a conflict. `may_take_over`: it is a join that may replace a classic member with the same
     instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does if
     the holder uses the consumer protocol. `is_consumer_group`: a description has just shown members of the consumer
-    protocol, so the join looks for no classic group. `expected`: it is a join to a place with these partitions, so
-    their committed offsets are read right behind it, on the same connection.
+    protocol, so the join looks for no classic group. `expected`: it is a join with an id that has these partitions,
+    so their committed offsets are read right behind it, on the same connection.
     """
 
     request_id: int
@@ -134,23 +134,23 @@ class DescribeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadNotes:
-    """Read the notes for hand-overs at these partitions, from the committed metadata of the group's helper group."""
+class ReadAnnouncements:
+    """Read the announcements at these partitions, from the committed metadata of the group's helper group."""
 
     request_id: int
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteNote:
-    """Write this note at this partition, which the predecessor owns, as committed metadata of the helper group.
+class WriteAnnouncement:
+    """Write this announcement at this partition, which the predecessor owns, as committed metadata of the helper group.
 
-    None withdraws the note that is there.
+    None withdraws the announcement that is there.
     """
 
     request_id: int
     partition: TopicPartition
-    note: HandOverNote | None
+    announcement: HandOverAnnouncement | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,8 +352,8 @@ NetworkEffect: TypeAlias = (
     | DescribeGroup
     | CheckHolder
     | LearnSessionTimeout
-    | ReadNotes
-    | WriteNote
+    | ReadAnnouncements
+    | WriteAnnouncement
     | ResolveTopicIds
     | LookUpTopics
     | FetchCommitted

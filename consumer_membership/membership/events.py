@@ -17,7 +17,7 @@ from consumer_membership.types import (
     Assignment,
     BrokerAddress,
     BrokerError,
-    HandOverNote,
+    HandOverAnnouncement,
     Holder,
     Instant,
     LeaveOption,
@@ -252,16 +252,16 @@ class SessionTimeoutLearned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotesRead:
-    """The notes for hand-overs at the requested partitions; partitions without a note are left out."""
+class AnnouncementsRead:
+    """The announcements at the requested partitions; partitions without an announcement are left out."""
 
     request_id: int
-    notes: Mapping[TopicPartition, HandOverNote]
+    announcements: Mapping[TopicPartition, HandOverAnnouncement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotesNotRead:
-    """The notes could not be read. `is_refused`: the brokers refuse permanently, for example for lack of rights."""
+class AnnouncementsNotRead:
+    """The announcements could not be read. `is_refused`: the brokers refuse permanently, for example without READ."""
 
     request_id: int
     error: BrokerError
@@ -269,15 +269,15 @@ class NotesNotRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteWritten:
-    """The note for a hand-over was written."""
+class AnnouncementWritten:
+    """The announcement was written."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteNotWritten:
-    """The note may not have been written. `is_refused`: the brokers refuse permanently."""
+class AnnouncementNotWritten:
+    """The announcement may not have been written. `is_refused`: the brokers refuse permanently."""
 
     request_id: int
     error: BrokerError
@@ -385,7 +385,9 @@ SharedEvent: TypeAlias = (
     | Suspended
 )
 #: Events of a hand-over between two members (`consumer.hand_over`).
-HandOverEvent: TypeAlias = Warmed | NotesRead | NotesNotRead | NoteWritten | NoteNotWritten
+HandOverEvent: TypeAlias = (
+    Warmed | AnnouncementsRead | AnnouncementsNotRead | AnnouncementWritten | AnnouncementNotWritten
+)
 #: Events that only a member of the consumer protocol handles (`consumer.protocol`).
 ConsumerEvent: TypeAlias = (
     HeartbeatAnswered

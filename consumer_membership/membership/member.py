@@ -138,7 +138,7 @@ class GroupMember:
         return self._reconciler.attempt
 
     def longest_pause_s(self, now: Instant) -> float | None:
-        """The longest pause between two attempts to reach a broker; None: the member has no place that it could lose.
+        """The longest pause between two attempts to reach a broker; None: the member owns nothing that it could lose.
 
         The return of a network has to be noticed well before the session ends. After its end nothing is urgent any
         more, and the members must not overload a cluster that returns.
@@ -162,7 +162,7 @@ class GroupMember:
 
     @property
     def _has_to_poll(self) -> bool:
-        """Whether a poll that is too late ends the membership: also while another member waits for the place."""
+        """Whether a poll that is too late ends the membership: also while a successor waits for the id."""
         return self._is_in_group or (self._protocol.is_handing_over and not self._leave.is_sent)
 
     @property
@@ -554,7 +554,7 @@ class GroupMember:
             self._history.end_error()
         self._auto_commit.collect_if_due()
         if self._is_in_group:
-            self._watch.ask_if_due()
+            self._watch.request_if_due()
 
     @property
     def _has_recovered(self) -> bool:

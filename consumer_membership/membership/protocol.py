@@ -67,7 +67,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Another member takes the place over: release everything as in a leave, and leave the place to it."""
+    """A successor takes the instance id over: release everything as in a leave, and leave the id to it."""
 
 
 MembershipEnd: TypeAlias = Fatal | Fenced | Left | HandOver
@@ -115,7 +115,7 @@ class MemberProtocol(Protocol):
         """Send the leave without waiting for the response: the application does not poll."""
 
     def handed_over(self, reason: str) -> None:
-        """The place is released for another member: join again, after it. Only after a `HandOver`."""
+        """Join again after the successor, for which the instance id is released now. Only after a `HandOver`."""
 
     def begin_leaving(self, reason: str) -> None:
         """Go to UNSUBSCRIBING; the member stays in its group until it has released everything."""
@@ -137,7 +137,7 @@ class MemberProtocol(Protocol):
 
     @property
     def is_handing_over(self) -> bool:
-        """Whether the member releases its place for another member, and not because the application leaves."""
+        """Whether the member releases its instance id for a successor, and not because the application leaves."""
 
     @property
     def identity(self) -> CommitIdentity:
@@ -157,7 +157,7 @@ class MemberProtocol(Protocol):
 
     @property
     def session_s(self) -> float:
-        """How long the coordinator keeps a silent member's place, as far as is known."""
+        """How long the coordinator waits for a silent member, as far as is known."""
 
     @property
     def last_heartbeat_at(self) -> Instant | None:

@@ -23,7 +23,7 @@ class MemberSettings:
     limit of a leave from `LeaveRequested` on, commit and response included, callbacks not. `may_commit_revoked`:
     whether commits of partitions that the member gave up are sent. `has_leases`: the lease of the partitions ends
     before the session, counts no unknown session, and lasts until the partitions are released. `drain_timeout_s`: how
-    long a member that hands its place over may take to release its partitions.
+    long a member that hands its instance id over may take to release its partitions.
     """
 
     group_id: str

@@ -78,8 +78,8 @@ class ConsumerTrigger(Enum):
     TARGET_CHANGED = "the coordinator changes the assignment"
     RECONCILED = "the assignment is applied"
     ACK_SENT = "the acknowledgement is sent, and the target is reached"
-    HAND_OVER_REQUESTED = "another member is ready to take the place over"
-    PLACE_RELEASED = "the place is released for another member"
+    HAND_OVER_REQUESTED = "a successor is ready to take the instance id over"
+    ID_RELEASED = "the instance id is released for the successor"
     ACK_SENT_EARLY = "the acknowledgement is sent, and the target has changed"
 
 
@@ -140,7 +140,9 @@ TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
     TransitionRule(
         (_S.ACK, _S.STABLE), _C.HAND_OVER_REQUESTED, _S.UNSUBSCRIBING, "section 3.3: as a leave of the application"
     ),
-    TransitionRule((_S.UNSUBSCRIBING,), _C.PLACE_RELEASED, _S.JOINING, "section 3.3: it waits for another place"),
+    TransitionRule(
+        (_S.UNSUBSCRIBING,), _C.ID_RELEASED, _S.JOINING, "section 3.3: it waits for its successor, or for another id"
+    ),
     TransitionRule((_S.UNSUBSCRIBING,), _T.FENCED, _S.FENCED, "section 3.3: only during a hand-over"),
     TransitionRule((_S.UNSUBSCRIBING,), _T.POLL_TIMEOUT, _S.STALE, "section 3.3: only during a hand-over"),
 )
@@ -168,8 +170,8 @@ CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
         _C.ASSIGNMENT_RECEIVED: (ev.HeartbeatAnswered,),
         _C.TARGET_CHANGED: (ev.HeartbeatAnswered,),
         _C.RECONCILED: (),
-        _C.HAND_OVER_REQUESTED: (ev.NotesRead,),
-        _C.PLACE_RELEASED: (),
+        _C.HAND_OVER_REQUESTED: (ev.AnnouncementsRead,),
+        _C.ID_RELEASED: (),
         _C.ACK_SENT: (),
         _C.ACK_SENT_EARLY: (),
     }

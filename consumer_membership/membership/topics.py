@@ -165,7 +165,7 @@ class TopicWatch:
             self._look_at = self._event.now
         return True
 
-    def ask_if_due(self) -> None:
+    def request_if_due(self) -> None:
         """Check the subscribed topics (with patterns, all topics), if that is due."""
         if self.due_at is None or self._event.now < self.due_at:
             return

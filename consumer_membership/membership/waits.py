@@ -62,7 +62,7 @@ class WaitsFor(StrEnum):
     INSTANCE_ID = "group.instance.id"
     #: A free id of `group.instance.id.pool`.
     INSTANCE_ID_POOL = "group.instance.id.pool"
-    #: The holder of an instance id, which hands its place over to this member; the detail names it.
+    #: The holder of an instance id, which hands the id over to this member; the detail names it.
     HAND_OVER = "hand-over"
     #: The other members of the group, which have to join the rebalance (classic protocol).
     OTHER_MEMBERS = "other members to join"

@@ -42,8 +42,8 @@ at each state of a run without faults in which a member joins, dies or leaves, a
   sent some is handled at once and the rest never; but for the world "late requests", where anything may come late.
 - A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
   removal soon after an answer for an administrator's). An administrator's removal of that kind is left out.
-- The helper group with the notes for hand-overs has the same coordinator, which never refuses it. Its requests have a
-  connection of their own. How long a released id is left to its successor is over at any time.
+- The helper group of hand-overs has the same coordinator, which never refuses it. Its requests have a connection of
+  their own. How long a released id is left to its successor is over at any time.
 - A poll is taken in at once, and steps are performed whether or not a poll was reported: the event of the poll that
   performs them changes nothing else.
 

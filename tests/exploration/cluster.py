@@ -10,14 +10,14 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from consumer_membership.translation.hand_over_notes import helper_group
+from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import TopicPartition
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.exchanges import Answer, Joined, Released, Request
 from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 
 GROUP = "g"
-#: The group with the notes for hand-overs.
+#: The group with the announcements for hand-overs.
 HELPER_GROUP = helper_group(GROUP)
 #: Sessions and rebalance timeouts lie in the future until they are over; their length means nothing here.
 TO_COME = 1.0

@@ -25,7 +25,7 @@ START = PLACE["start"]
 MOST_DEEDS = 200
 _S = MemberState
 #: In the order in which they are tried; polls and timers come once a turn.
-_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "take_note", "do_task", "post", "perform")
+_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "take_announcement", "do_task", "post", "perform")
 _IN_TURN = ("poll", "beat", "retry")
 #: What takes longer than a session, and so comes after the first turns only.
 _AT_LAST = ("time_out", "repair", "repetitions_end", "stop_reserving")

@@ -47,10 +47,10 @@ def _network_moves(process: Process) -> Iterator[Move]:
         yield Move("lose_call", budget="loss")
         if process.calls[0].answer is not None:
             yield Move("take_reply")
-    if process.notes:
-        yield Move("lose_note", budget="loss")
-        if process.notes[0].answer is not None:
-            yield Move("take_note")
+    if process.announcements:
+        yield Move("lose_announcement", budget="loss")
+        if process.announcements[0].answer is not None:
+            yield Move("take_announcement")
     for number in range(len(process.late)):
         if process.late[number] not in process.late[:number]:
             yield Move("take_late", number)

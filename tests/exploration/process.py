@@ -43,13 +43,13 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     ProtocolChosen,
     RaiseToApplication,
-    ReadNotes,
+    ReadAnnouncements,
     ResolveTopicIds,
     SendHeartbeat,
     StateChanged,
     WarmPartitions,
     Warned,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import (
     CoordinatorFound,
@@ -167,8 +167,8 @@ class Process:
     abandoned: list[int] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    #: Requests about notes for hand-overs, on a connection of their own.
-    notes: list[Call] = field(default_factory=list)
+    #: Requests about announcements for hand-overs, on a connection of their own.
+    announcements: list[Call] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
     inbox: list[Any] = field(default_factory=list)
@@ -219,8 +219,8 @@ class Process:
                     answers.append(StartOffsetsFetched(attempt=effect.attempt, offsets=offsets))
                 case FetchCommitted() | CommitOffsets() | DescribeGroup() | SendClassicHeartbeat():
                     self.calls.append(Call(effect))
-                case ReadNotes() | WriteNote():
-                    self.notes.append(Call(effect))
+                case ReadAnnouncements() | WriteAnnouncement():
+                    self.announcements.append(Call(effect))
                 case ResolveTopicIds():
                     answers.append(TopicIdsResolved(names=dict.fromkeys(effect.topic_ids, TOPIC)))
                 case LearnSessionTimeout():
@@ -250,7 +250,7 @@ class Process:
 
     def asked(self, address: Address, order: Any) -> Asked:
         """What the coordinator sees of an order, and where its answer goes."""
-        group_id = HELPER_GROUP if isinstance(order, ReadNotes | WriteNote) else GROUP
+        group_id = HELPER_GROUP if isinstance(order, ReadAnnouncements | WriteAnnouncement) else GROUP
         return Asked(address, self.carrier.request_of(order), group_id)
 
     @property
@@ -322,18 +322,18 @@ class Process:
         order, reply = self.calls.pop(0)
         self.feed(self.event_of(order, reply))
 
-    def take_note(self) -> None:
-        """The oldest answer about notes arrives."""
-        order, answer = self.notes.pop(0)
+    def take_announcement(self) -> None:
+        """The oldest answer about announcements arrives."""
+        order, answer = self.announcements.pop(0)
         self.feed(self.event_of(order, answer))
 
     def lose_call(self) -> None:
         """The oldest call gets no answer in time."""
         self._lose(*self.calls.pop(0))
 
-    def lose_note(self) -> None:
-        """The oldest request about notes gets no answer in time."""
-        self._lose(*self.notes.pop(0))
+    def lose_announcement(self) -> None:
+        """The oldest request about announcements gets no answer in time."""
+        self._lose(*self.announcements.pop(0))
 
     def _lose(self, order: Any, answer: Any) -> None:
         if answer is None and self.carrier.may_arrive_late(order):
@@ -361,8 +361,8 @@ class Process:
             self.feed(CoordinatorLost(reason="connection reset"))
         for _ in range(len(self.calls)):
             self.lose_call()
-        for _ in range(len(self.notes)):
-            self.lose_note()
+        for _ in range(len(self.announcements)):
+            self.lose_announcement()
 
     # ---- what the coordinator did ----
 

@@ -156,7 +156,7 @@ def test_hand_over_without_read_on_the_helper_group_works_like_wait(
     allow_reading(broker, group, topic)
     forbid(servers, ResourceType.GROUP, f"{group}.hand-over", AclOperation.READ)
     config: Mapping[str, Any] = {"group_instance_id": "i", "group_instance_id_conflict_policy": "hand-over"}
-    warning = f"The notes for hand-overs in group '{group}.hand-over' are refused"
+    warning = f"Hand-overs need READ on the helper group '{group}.hand-over'"
     with Worker(servers, group, [topic], **config) as former:
         former.settled(2)
         with Worker(servers, group, [topic], **config) as newcomer:

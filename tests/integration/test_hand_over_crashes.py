@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.consumer import hand_over, reservations
-from consumer_membership.translation.hand_over_notes import helper_group
+from consumer_membership.translation.announcements import helper_group
 from tests.integration.offsets import shard
 from tests.integration.victim import Victim
 from tests.integration.world import DEPTH, World, a_world
@@ -84,7 +84,7 @@ class Crash:
 # ---- the successor ends ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", [Point.NOTE_UNSENT, Point.NOTE_WRITTEN, Point.RELEASE_SEEN], ids=str)
+@pytest.mark.parametrize("point", [Point.ANNOUNCEMENT_UNSENT, Point.ANNOUNCEMENT_WRITTEN, Point.RELEASE_SEEN], ids=str)
 def test_predecessor_keeps_its_place_if_its_successor_is_killed(world: World, point: Point) -> None:
     """Before the note nothing happens; later the predecessor takes its place again.
 
@@ -94,7 +94,7 @@ def test_predecessor_keeps_its_place_if_its_successor_is_killed(world: World, po
     crash = Crash.of(world, old)
     new = world.victim(point, is_armed=True, **HAND_OVER)
     new.died()
-    expected = ["assign"] if point is Point.NOTE_UNSENT else ["assign", "revoke", "assign"]
+    expected = ["assign"] if point is Point.ANNOUNCEMENT_UNSENT else ["assign", "revoke", "assign"]
     old.wait(lambda a: [name for name, partitions in a.calls if partitions] == expected, "its place again")
     assert (old.settled(6), new.account.records) == (crash.owned, [])
     crash.assert_continued_by(world.victim(**HAND_OVER))
@@ -104,7 +104,7 @@ def test_predecessor_keeps_its_place_if_its_successor_is_killed(world: World, po
 
 #: How many of its records the predecessor had not committed when it ended.
 UNCOMMITTED = {
-    Point.NOTE_READ: 6 * DEPTH,
+    Point.ANNOUNCEMENT_READ: 6 * DEPTH,
     Point.LAST_COMMIT_UNSENT: 6 * DEPTH,
     Point.IN_LAST_ON_REVOKE: 0,
     Point.LEAVE_UNSENT: 0,
@@ -148,7 +148,7 @@ def test_third_process_joins_if_predecessor_and_successor_are_killed(world: Worl
     old = world.victim(Point.IN_LAST_ON_REVOKE, **GUARDED)
     crash = Crash.of(world, old)
     old.arm()
-    new = world.victim(Point.NOTE_WRITTEN, is_armed=True, **HAND_OVER)
+    new = world.victim(Point.ANNOUNCEMENT_WRITTEN, is_armed=True, **HAND_OVER)
     new.died()
     old.died()
     world.bury(old)

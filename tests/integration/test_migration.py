@@ -386,9 +386,9 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
             member.wait(partial(_commits_after, count=len(member.account.told)), "a commit that is taken")
         for _ in range(3):
             # The rebalances overlap: the next one begins before this one is over.
-            visitor = migration.join(OURS)
-            visitor.wait(lambda a: a.view is not None and bool(a.view.generation), "its epoch")
-            migration.company.dismiss(visitor)
+            temporary = migration.join(OURS)
+            temporary.wait(lambda a: a.view is not None and bool(a.view.generation), "its epoch")
+            migration.company.dismiss(temporary)
         migration.settled(CONSUMER)
         migration.company.dismiss(guests[0])
         migration.settled(CONSUMER)

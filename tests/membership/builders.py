@@ -23,7 +23,7 @@ from consumer_membership.types import (
     BrokerAddress,
     BrokerError,
     ConflictPolicy,
-    HandOverNote,
+    HandOverAnnouncement,
     LeaveOption,
     OffsetAndMetadata,
     TopicIdPartition,
@@ -366,16 +366,20 @@ def unsubscribing(**settings: object) -> Scene:
 
 
 def handing_over(**settings: object) -> Scene:
-    """UNSUBSCRIBING: a note of `successor` was read, and the pause of everything was ordered."""
+    """UNSUBSCRIBING: an announcement of `successor` was read, and the pause of everything was ordered."""
     scene = stable(A0, A1, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, **settings)
-    return noted(scene.until(lambda s: bool(s.all(ef.ReadNotes))))
+    return requested(scene.until(lambda s: bool(s.all(ef.ReadAnnouncements))))
 
 
-def noted(scene: Scene, successor: str = "successor", instance_id: str = "i") -> Scene:
-    """The notes that were asked for last arrive: this successor is ready to take the member's place over."""
-    order = scene.all(ef.ReadNotes)[-1]
-    note = HandOverNote(predecessor=scene.protocol.member_id, successor=successor, instance_id=instance_id)
-    return scene.feed(ev.NotesRead(request_id=order.request_id, notes=dict.fromkeys(order.partitions, note)))
+def requested(scene: Scene, successor: str = "successor", instance_id: str = "i") -> Scene:
+    """The announcements that were asked for last arrive: this successor is ready to take the member's place over."""
+    order = scene.all(ef.ReadAnnouncements)[-1]
+    announcement = HandOverAnnouncement(
+        predecessor=scene.protocol.member_id, successor=successor, instance_id=instance_id
+    )
+    return scene.feed(
+        ev.AnnouncementsRead(request_id=order.request_id, announcements=dict.fromkeys(order.partitions, announcement))
+    )
 
 
 def leaving(**settings: object) -> Scene:

@@ -10,7 +10,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.types import (
     Assignment,
-    HandOverNote,
+    HandOverAnnouncement,
     Holder,
     LeaveOption,
     OffsetAndMetadata,
@@ -61,8 +61,8 @@ def _step_done(scene: Scene, *, failed: bool = False) -> ev.StepFinished:
     return ev.StepFinished(attempt=attempt_of(scene), step=kind, failed=failed)
 
 
-def _note_to(scene: Scene) -> HandOverNote:
-    return HandOverNote(predecessor=scene.protocol.member_id, successor="newer", instance_id="i")
+def _announcement_to(scene: Scene) -> HandOverAnnouncement:
+    return HandOverAnnouncement(predecessor=scene.protocol.member_id, successor="newer", instance_id="i")
 
 
 #: What a healthy application, network or clock would say in this scene.
@@ -93,10 +93,12 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.HolderChecked: lambda _: ev.HolderChecked(request_id=1, is_dead=True),
     ev.SessionTimeoutLearned: lambda _: ev.SessionTimeoutLearned(session_timeout_s=45.0),
     ev.Warmed: lambda _: ev.Warmed(attempt=1),
-    ev.NotesRead: lambda scene: ev.NotesRead(request_id=1, notes={NOWHERE: _note_to(scene)}),
-    ev.NotesNotRead: lambda _: ev.NotesNotRead(request_id=1, error=LOADING),
-    ev.NoteWritten: lambda _: ev.NoteWritten(request_id=1),
-    ev.NoteNotWritten: lambda _: ev.NoteNotWritten(request_id=1, error=NOT_ALLOWED, is_refused=True),
+    ev.AnnouncementsRead: lambda scene: ev.AnnouncementsRead(
+        request_id=1, announcements={NOWHERE: _announcement_to(scene)}
+    ),
+    ev.AnnouncementsNotRead: lambda _: ev.AnnouncementsNotRead(request_id=1, error=LOADING),
+    ev.AnnouncementWritten: lambda _: ev.AnnouncementWritten(request_id=1),
+    ev.AnnouncementNotWritten: lambda _: ev.AnnouncementNotWritten(request_id=1, error=NOT_ALLOWED, is_refused=True),
     ev.TopicIdsResolved: lambda _: ev.TopicIdsResolved(names=NAMES),
     ev.TopicsLookedUp: lambda _: ev.TopicsLookedUp(request_id=1, names=frozenset({"orders"})),
     ev.TopicsNotLookedUp: lambda _: ev.TopicsNotLookedUp(request_id=1, error=LOADING),
@@ -140,10 +142,10 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.GroupDescribed(request_id=10**6, holders={}),
         ev.GroupDescribeFailed(request_id=-1, error=LOADING),
         ev.Warmed(attempt=-1, failed=True),
-        ev.NotesRead(request_id=1, notes={}),
-        ev.NotesNotRead(request_id=-1, error=NOT_ALLOWED, is_refused=True),
-        ev.NoteWritten(request_id=10**6),
-        ev.NoteNotWritten(request_id=0, error=LOADING),
+        ev.AnnouncementsRead(request_id=1, announcements={}),
+        ev.AnnouncementsNotRead(request_id=-1, error=NOT_ALLOWED, is_refused=True),
+        ev.AnnouncementWritten(request_id=10**6),
+        ev.AnnouncementNotWritten(request_id=0, error=LOADING),
         ev.HolderChecked(request_id=0, is_dead=True),
         ev.SessionTimeoutLearned(session_timeout_s=None),
         ev.SessionTimeoutLearned(session_timeout_s=-1.0),

@@ -31,7 +31,7 @@ from tests.membership.builders import (
     fatal,
     fenced,
     joining,
-    noted,
+    requested,
     revoking,
     stable,
     stale,
@@ -55,7 +55,7 @@ def static_with_leases() -> Scene:
 
 def handing_over_with_leases() -> Scene:
     """UNSUBSCRIBING for a successor."""
-    return noted(static_with_leases().until(lambda s: bool(s.all(ef.ReadNotes))))
+    return requested(static_with_leases().until(lambda s: bool(s.all(ef.ReadAnnouncements))))
 
 
 #: A scene in each state of a KIP-848 member, several where it may hold partitions.

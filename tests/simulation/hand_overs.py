@@ -1,7 +1,7 @@
 """The invariants of hand-overs of instance ids, checked in every run (`membership.consumer.hand_over`).
 
-A newcomer prepares, leaves its note, and joins when the id is free; a holder releases its place for each newcomer once,
-and takes a fixed id again only after the newcomer had the time to come. So two processes never take an id from each
+A successor prepares, announces itself, and joins when the id is free; a holder releases its id for each successor once,
+and takes a fixed id again only after the successor had the time to join. So two processes never take an id from each
 other in turns.
 """
 
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
-from consumer_membership.membership.consumer.hand_over import RESERVED_S, PredecessorState
-from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteNote
+from consumer_membership.membership.consumer.hand_over import RESERVED_S
+from consumer_membership.membership.consumer.predecessor import PredecessorState
+from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteAnnouncement
 from consumer_membership.membership.events import LeaveRequested
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
-from consumer_membership.types import JOIN_EPOCH, HandOverNote, Instant
+from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement, Instant
 from tests.simulation import inside
 from tests.simulation.watch import check
 
@@ -34,10 +35,10 @@ class _Seen:
 
     #: The number of the latest order to prepare for partitions.
     ordered: int = 0
-    #: The holders that it has asked since its application subscribed.
-    asked: set[str] = field(default_factory=set)
-    asked_at: Instant = 0.0
-    #: The successors for which it has released its place.
+    #: The holders to which it has announced itself since its application subscribed.
+    requested: set[str] = field(default_factory=set)
+    subscribed_at: Instant = 0.0
+    #: The successors for which it has released its id.
     served: set[str] = field(default_factory=set)
     state: PredecessorState = _P.HOLDING
     instance_id: str | None = None
@@ -53,7 +54,7 @@ class HandOvers:
         self._seen: dict[Process, _Seen] = {}
         #: The released ids and when, until a member has them.
         self._released: dict[str, tuple[Process, Instant]] = {}
-        #: How many holders released their place for a successor, and how many ids another process had in time.
+        #: How many holders released their id for a successor, and how many ids another process had in time.
         self.requested = 0
         self.completed = 0
 
@@ -75,42 +76,44 @@ class HandOvers:
                 case WarmPartitions():
                     check(is_newest, f"{process.name} prepares for a hand-over although it was in the group before")
                     seen.ordered = effect.attempt
-                case WriteNote(note=HandOverNote() as note):
-                    check(is_newest, f"{process.name} asks for a hand-over although it was in the group before")
-                    self._note_ordered(process, seen, note)
+                case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
+                    check(is_newest, f"{process.name} requests a hand-over although it was in the group before")
+                    self._announcement_ordered(process, seen, announcement)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
                     is_reserved = beat.instance_id == seen.instance_id and self._world.now < seen.reserved_until
                     check(not is_reserved, f"{process.name} takes '{beat.instance_id}' back before its successor came")
                 case _:
                     pass
 
-    def _note_ordered(self, process: Process, seen: _Seen, note: HandOverNote) -> None:
+    def _announcement_ordered(self, process: Process, seen: _Seen, announcement: HandOverAnnouncement) -> None:
         """The application is ready; with a fixed id the request goes to one holder, which is the older process."""
-        name, asked = process.name, note.predecessor
+        name, holder_id = process.name, announcement.predecessor
         is_ready = process.application.warmed == seen.ordered
-        check(is_ready, f"{name} announces itself to {asked} before on_warm has returned")
-        if seen.asked_at != process.asked_at:
-            seen.asked_at, seen.asked = process.asked_at, set()
-        if asked in seen.asked or process.settings.instance_pool:
-            # The holder was judged when it was asked first.
+        check(is_ready, f"{name} announces itself to {holder_id} before on_warm has returned")
+        if seen.subscribed_at != process.asked_at:
+            seen.subscribed_at, seen.requested = process.asked_at, set()
+        if holder_id in seen.requested or process.settings.instance_pool:
+            # The holder was checked at the first announcement to it.
             return
-        seen.asked.add(asked)
-        check(len(seen.asked) == 1, f"{name} asks {sorted(seen.asked)} for one id in one join")
-        holder = next(one for one in self._world.processes if asked in one.member_ids)
+        seen.requested.add(holder_id)
+        check(len(seen.requested) == 1, f"{name} announces itself to {sorted(seen.requested)} for one id in one join")
+        holder = next(one for one in self._world.processes if holder_id in one.member_ids)
         later_s = holder.started_at - process.asked_at
-        check(later_s <= NEWEST_FOR_S, f"{name} asks {asked}, which subscribed {later_s:.1f} s later")
+        check(
+            later_s <= NEWEST_FOR_S, f"{name} announces itself to {holder_id}, which subscribed {later_s:.1f} s later"
+        )
 
     def _look_at_predecessor(self, process: Process, seen: _Seen) -> None:
-        """A holder releases its place for a successor once, and its id is reserved then."""
+        """A holder releases its id for a successor once, and its id is reserved then."""
         predecessor = inside.predecessor(process.member)
         if predecessor.state is _P.RELEASING and seen.state is _P.HOLDING:
             successor = predecessor.successor or ""
-            check(successor not in seen.served, f"{process.name} releases its place for {successor} once more")
+            check(successor not in seen.served, f"{process.name} releases its id for {successor} once more")
             seen.served.add(successor)
             seen.instance_id = inside.instance_id(process.member)
             self.requested += 1
         if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
-            # With a pool the id is only reserved while the note shows that its successor is out of the group.
+            # With a pool the id is only reserved while the announcement shows that its successor is out of the group.
             reserved_s = 0.0 if process.settings.instance_pool else RESERVED_S - _ROUNDING_S
             seen.reserved_until = self._world.now + reserved_s
             self._released[seen.instance_id] = (process, self._world.now)

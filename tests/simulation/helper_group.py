@@ -1,8 +1,8 @@
-"""The helper group with the notes for hand-overs; its coordinator may be another broker than the group's."""
+"""The helper group with the announcements for hand-overs; its coordinator may be another broker than the group's."""
 
 from __future__ import annotations
 
-from consumer_membership.translation.hand_over_notes import helper_group
+from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import Instant
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.coordinator import Topic

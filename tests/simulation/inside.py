@@ -11,8 +11,9 @@ from dataclasses import fields
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.consumer.claim import Age
-from consumer_membership.membership.consumer.hand_over import Predecessor, Successor
+from consumer_membership.membership.consumer.predecessor import Predecessor
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
+from consumer_membership.membership.consumer.successor import Successor
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
@@ -210,12 +211,12 @@ def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
 def subscribed_at(member: GroupMember) -> Instant | None:
     """When the application subscribed, for a KIP-848 member that was not admitted since; None: it was."""
     claim = consumer(member).claim
-    return None if claim.age is Age.OLDER else claim._asked_at
+    return None if claim.age is Age.OLDER else claim._subscribed_at
 
 
 def subscribe_at(member: GroupMember, moment: Instant) -> None:
     """Let the application of a KIP-848 member have subscribed then."""
-    consumer(member).claim._asked_at = moment
+    consumer(member).claim._subscribed_at = moment
 
 
 def reserves_since(member: GroupMember) -> list[Instant]:

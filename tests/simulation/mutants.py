@@ -16,11 +16,19 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.consumer.claim import InstanceClaim
-from consumer_membership.membership.consumer.hand_over import Predecessor, Successor
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
+from consumer_membership.membership.consumer.predecessor import Predecessor
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
+from consumer_membership.membership.consumer.successor import Successor
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
-from consumer_membership.membership.events import HeartbeatAnswered, NotesRead, Polled, Step, StepFinished, Warmed
+from consumer_membership.membership.events import (
+    AnnouncementsRead,
+    HeartbeatAnswered,
+    Polled,
+    Step,
+    StepFinished,
+    Warmed,
+)
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
@@ -217,17 +225,17 @@ class RepeatsBare(Heartbeats):
 class TakesBack(InstanceClaim):
     """Takes its instance id back from the member that took it over."""
 
-    def begin(self, *, asked_at: Instant | None) -> None:  # noqa: ARG002
-        """As if the application had asked for each join just now."""
-        super().begin(asked_at=inf)
+    def begin(self, *, subscribed_at: Instant | None) -> None:  # noqa: ARG002
+        """As if the application had subscribed just now."""
+        super().begin(subscribed_at=inf)
 
 
 class IsNewestForEver(InstanceClaim):
-    """Takes over, as long as it never joined, however long ago the application asked for the join."""
+    """Takes over, as long as it never joined, however long ago the application subscribed."""
 
-    def begin(self, *, asked_at: Instant | None) -> None:
+    def begin(self, *, subscribed_at: Instant | None) -> None:
         """Forget when."""
-        super().begin(asked_at=None if asked_at is None else inf)
+        super().begin(subscribed_at=None if subscribed_at is None else inf)
 
 
 class NeedsNoProof(InstanceClaim):
@@ -254,7 +262,7 @@ class DescribesWithoutPause(InstanceClaim):
 
 
 class AnnouncesItselfTooEarly(Successor):
-    """Leaves its note for the holder before on_warm has returned."""
+    """Announces itself to the holder before on_warm has returned."""
 
     def _warm(self, holder: Holder) -> None:
         super()._warm(holder)
@@ -276,7 +284,7 @@ class AsksForItsIdBack(InstanceClaim):
 
 
 class TrustsItsLeave(InstanceClaim):
-    """Takes its place as released although no answer to the leave arrived."""
+    """Treats its id as released although no answer to the leave arrived."""
 
     def _release_again(self, holders: Mapping[str, Holder], own: str) -> bool:  # noqa: ARG002
         """Release nothing again."""
@@ -284,7 +292,7 @@ class TrustsItsLeave(InstanceClaim):
 
 
 class KeepsItsMemberId(Predecessor):
-    """Takes another id of the pool with the member id that its released place has at the coordinator."""
+    """Takes another id of the pool with the member id under which the coordinator keeps its released id."""
 
     def drops_released_id(self, instance_id: str | None) -> bool:  # noqa: ARG002
         """Keep the member id."""
@@ -292,12 +300,14 @@ class KeepsItsMemberId(Predecessor):
 
 
 class ServesAbsentSuccessors(Predecessor):
-    """Releases its id again for a note whose successor did not join after the first release."""
+    """Releases its id again for an announcement whose successor did not join after the first release."""
 
-    def notes_read(self, event: NotesRead, own: str, instance_id: str | None, *, may_release: bool) -> bool:
+    def announcements_read(
+        self, event: AnnouncementsRead, own: str, instance_id: str | None, *, may_release: bool
+    ) -> bool:
         """Forget the successors."""
         self._served.clear()
-        return super().notes_read(event, own, instance_id, may_release=may_release)
+        return super().announcements_read(event, own, instance_id, may_release=may_release)
 
 
 class TakesTheReleasedIdBack(Predecessor):

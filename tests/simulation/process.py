@@ -24,21 +24,21 @@ from consumer_membership.membership.effects import (
     InstanceReleased,
     LearnSessionTimeout,
     ProtocolChosen,
-    ReadNotes,
+    ReadAnnouncements,
     ResolveTopicIds,
     SendHeartbeat,
     StateChanged,
     Warned,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import (
+    AnnouncementNotWritten,
+    AnnouncementsNotRead,
     CoordinatorFound,
     CoordinatorLost,
     HeartbeatFailed,
     HolderChecked,
     LeaveRequested,
-    NoteNotWritten,
-    NotesNotRead,
     SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
@@ -92,8 +92,8 @@ class Process:
         self.membership = Connection(world, self._hear, self.name, self._over)
         self.requests = Connection(world, self._hear, self.name, self._over)
         #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
-        self.notes = Connection(world, self._hear, self.name, self._over)
-        self._notes_node: int | None = None
+        self.announcements = Connection(world, self._hear, self.name, self._over)
+        self._helper_node: int | None = None
         self._outbox: Outbox = world.make_outbox()
         self._turns: dict[int, Turn] = {}
         self.alive = True
@@ -257,8 +257,8 @@ class Process:
 
     def _send(self, order: Order) -> None:
         address, world = self.member.coordinator, self.world
-        if isinstance(order, ReadNotes | WriteNote):
-            self._exchange_note(order)
+        if isinstance(order, ReadAnnouncements | WriteAnnouncement):
+            self._exchange_announcement(order)
         elif address is None:
             world.after(0.0, lambda: self.feed(failure_of(order, "the coordinator is not known")))
         elif isinstance(order, DescribeGroup) and not world.may_describe:
@@ -290,20 +290,20 @@ class Process:
 
         turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=beat.is_leave)
 
-    def _exchange_note(self, order: ReadNotes | WriteNote) -> None:
+    def _exchange_announcement(self, order: ReadAnnouncements | WriteAnnouncement) -> None:
         """Send a request to the coordinator of the helper group."""
         world = self.world
 
         def found() -> None:
             is_behind = world.random.random() < world.faults.metadata_behind
-            self._notes_node = world.helper.former_node if is_behind else world.helper.node_id
+            self._helper_node = world.helper.former_node if is_behind else world.helper.node_id
             send()
 
         def send() -> None:
-            assert self._notes_node is not None
-            self.notes.ask(self._notes_node, order, self.member.protocol)
+            assert self._helper_node is not None
+            self.announcements.ask(self._helper_node, order, self.member.protocol)
 
-        if self._notes_node is None:
+        if self._helper_node is None:
             world.after(2 * world.faults.latency_s, lambda: self.run(found))
         else:
             send()
@@ -315,8 +315,8 @@ class Process:
 
     def _hear(self, event: Event) -> None:
         """An answer arrives, or none in time."""
-        if isinstance(event, NotesNotRead | NoteNotWritten):
-            self._notes_node = None
+        if isinstance(event, AnnouncementsNotRead | AnnouncementNotWritten):
+            self._helper_node = None
         if isinstance(event, StartOffsetsFetched) and not all(map(self.world.exists, event.offsets)):
             # ListOffsets of a deleted topic.
             self.feed(StartOffsetsFailed(attempt=event.attempt, error=broker_error(3), retriable=True))
@@ -329,11 +329,11 @@ class Process:
         `with_helper`: also to the coordinator of the helper group, which may be another broker.
         """
         self.membership.is_cut = self.requests.is_cut = is_cut
-        self.notes.is_cut = is_cut and with_helper
+        self.announcements.is_cut = is_cut and with_helper
 
     def break_connections(self, reason: str) -> None:
         """Break all connections."""
-        self.notes.break_off(reason)
+        self.announcements.break_off(reason)
         for connection in (self.membership, self.requests):
             if not connection.break_off(reason) and connection is self.membership and self.alive:
                 self.feed(CoordinatorLost(reason=reason))

@@ -30,11 +30,15 @@ from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
     FetchCommitted,
-    ReadNotes,
+    ReadAnnouncements,
     SendHeartbeat,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import (
+    AnnouncementNotWritten,
+    AnnouncementsNotRead,
+    AnnouncementsRead,
+    AnnouncementWritten,
     CommitAnswered,
     CommitFailed,
     CommitVerdict,
@@ -43,14 +47,10 @@ from consumer_membership.membership.events import (
     HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
-    NoteNotWritten,
-    NotesNotRead,
-    NotesRead,
-    NoteWritten,
     StartOffsetsFailed,
     StartOffsetsFetched,
 )
-from consumer_membership.translation.hand_over_notes import note_text, parse_note
+from consumer_membership.translation.announcements import announcement_text, parse_announcement
 from consumer_membership.translation.verdicts import (
     FetchVerdict,
     broker_error,
@@ -96,8 +96,8 @@ Order: TypeAlias = (
     | SendClassicLeave
     | CommitOffsets
     | FetchCommitted
-    | ReadNotes
-    | WriteNote
+    | ReadAnnouncements
+    | WriteAnnouncement
 )
 Event: TypeAlias = (
     ClassicEvent
@@ -109,14 +109,14 @@ Event: TypeAlias = (
     | GroupDescribeFailed
     | StartOffsetsFetched
     | StartOffsetsFailed
-    | NotesRead
-    | NotesNotRead
-    | NoteWritten
-    | NoteNotWritten
+    | AnnouncementsRead
+    | AnnouncementsNotRead
+    | AnnouncementWritten
+    | AnnouncementNotWritten
 )
 ORDERS = (
     *(SendHeartbeat, DescribeGroup, SendJoin, SendSync, SendClassicHeartbeat, SendClassicLeave),
-    *(CommitOffsets, FetchCommitted, ReadNotes, WriteNote),
+    *(CommitOffsets, FetchCommitted, ReadAnnouncements, WriteAnnouncement),
 )
 _HOLDER = re.compile(r"is owned by (\S+) member")
 _CLASSIC = GroupProtocol.CLASSIC
@@ -161,10 +161,12 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR09
             return Fetch(partitions=order.partitions)
         case FetchCommitted():
             return Fetch(partitions=order.partitions, member_id=order.member_id, member_epoch=order.member_epoch)
-        case ReadNotes():
+        case ReadAnnouncements():
             return Fetch(partitions=order.partitions)
-        case WriteNote():
-            return Commit(offsets={order.partition: OffsetAndMetadata(offset=0, metadata=note_text(order.note))})
+        case WriteAnnouncement():
+            return Commit(
+                offsets={order.partition: OffsetAndMetadata(offset=0, metadata=announcement_text(order.announcement))}
+            )
         case _:
             assert_never(order)
 
@@ -208,12 +210,14 @@ def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  #
         case FetchCommitted(), Fetched():
             offsets = {partition: at.offset if at is not None else 0 for partition, at in answer.offsets.items()}
             return StartOffsetsFetched(attempt=order.attempt, offsets=offsets)
-        case ReadNotes(), Fetched():
+        case ReadAnnouncements(), Fetched():
             texts = {partition: at.metadata for partition, at in answer.offsets.items() if at is not None}
-            notes = {partition: note for partition, text in texts.items() if (note := parse_note(text)) is not None}
-            return NotesRead(request_id=order.request_id, notes=notes)
-        case WriteNote(), CommitResults():
-            return _note_written(order, answer.codes[order.partition])
+            found = {
+                partition: one for partition, text in texts.items() if (one := parse_announcement(text)) is not None
+            }
+            return AnnouncementsRead(request_id=order.request_id, announcements=found)
+        case WriteAnnouncement(), CommitResults():
+            return _announcement_written(order, answer.codes[order.partition])
         case SendJoin(), MemberIdRequired():
             return _rejected(order, Refused(MEMBER_ID_REQUIRED), protocol, answer.member_id)
         case _, Refused():
@@ -236,10 +240,10 @@ def failure_of(order: Order, reason: str) -> Event | CommitFailed:
             return CommitFailed(commit_id=order.commit_id, reason=reason)
         case FetchCommitted():
             return StartOffsetsFailed(attempt=order.attempt, error=error, retriable=True, rediscover=True)
-        case ReadNotes():
-            return NotesNotRead(request_id=order.request_id, error=error)
-        case WriteNote():
-            return NoteNotWritten(request_id=order.request_id, error=error)
+        case ReadAnnouncements():
+            return AnnouncementsNotRead(request_id=order.request_id, error=error)
+        case WriteAnnouncement():
+            return AnnouncementNotWritten(request_id=order.request_id, error=error)
         case _:
             assert_never(order)
 
@@ -277,11 +281,11 @@ def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id:
                 retriable=meaning is not FetchVerdict.FINAL,
                 rediscover=meaning is FetchVerdict.REDISCOVER,
             )
-        case ReadNotes():
+        case ReadAnnouncements():
             is_refused = fetch_verdict(code) is FetchVerdict.FINAL
-            return NotesNotRead(request_id=order.request_id, error=error, is_refused=is_refused)
-        case WriteNote():
-            return _note_written(order, code)
+            return AnnouncementsNotRead(request_id=order.request_id, error=error, is_refused=is_refused)
+        case WriteAnnouncement():
+            return _announcement_written(order, code)
         case _:
             assert_never(order)
 
@@ -295,11 +299,11 @@ def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProto
     return ClassicCommitAnswered(answer=answered, membership=membership) if protocol is _CLASSIC else answered
 
 
-def _note_written(order: WriteNote, code: int) -> NoteWritten | NoteNotWritten:
+def _announcement_written(order: WriteAnnouncement, code: int) -> AnnouncementWritten | AnnouncementNotWritten:
     if not code:
-        return NoteWritten(request_id=order.request_id)
+        return AnnouncementWritten(request_id=order.request_id)
     is_refused = commit_verdict(frozenset({code})) is CommitVerdict.FINAL
-    return NoteNotWritten(request_id=order.request_id, error=broker_error(code), is_refused=is_refused)
+    return AnnouncementNotWritten(request_id=order.request_id, error=broker_error(code), is_refused=is_refused)
 
 
 def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:

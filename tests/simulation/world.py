@@ -18,7 +18,7 @@ from typing import TypeAlias
 from consumer_membership.assignors import BUILT_IN
 from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.effects import ReadNotes, WriteNote
+from consumer_membership.membership.effects import ReadAnnouncements, WriteAnnouncement
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -161,7 +161,7 @@ class World:
 
     def ask(self, exchange: Exchange, node_id: int) -> Answer | None:
         """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
-        if isinstance(exchange.order, ReadNotes | WriteNote):
+        if isinstance(exchange.order, ReadAnnouncements | WriteAnnouncement):
             return self.helper.ask(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
         self.invariants.arrived(exchange)
         request = request_of(exchange.order, exchange.protocol)

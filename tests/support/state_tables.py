@@ -13,7 +13,7 @@ from types import ModuleType
 
 from consumer_membership.membership import states
 from consumer_membership.membership.classic import states as classic_states
-from consumer_membership.membership.consumer import claim, epoch_increase, hand_over
+from consumer_membership.membership.consumer import claim_states, epoch_increase, predecessor, successor
 from consumer_membership.membership.states import StateT, TransitionRule
 from tests.support.documents import DOCS, tables
 
@@ -35,8 +35,8 @@ _CLAIM = """A static member of a KIP-848 group claims its `group.instance.id` be
 internal; [static members](../operating/static-members.md) describes what you can configure."""
 _SUCCESSOR = """With `group.instance.id.conflict.policy=hand-over`, a new process requests that the holder of an
 instance id [hands over](../operating/hand-over.md). These states are internal."""
-_PREDECESSOR = """A member with this policy hands the place of its instance id over when a successor is ready. These
-states are internal."""
+_PREDECESSOR = """A member with this policy hands its instance id over when a successor is ready. These states are
+internal."""
 _EPOCH = """A static member with [leases](../consuming/leases.md) takes no partition before its epoch is larger than
 the epochs of all former holders of its instance id. These states are internal."""
 
@@ -53,9 +53,9 @@ def document() -> str:
             classic_states.CLASSIC_TRANSITIONS,
             classic_states.CLASSIC_IN_GROUP,
         ),
-        *_section("Claims to an instance id", _CLAIM, claim, claim.CLAIM_TRANSITIONS),
-        *_section("Successors in a hand-over", _SUCCESSOR, hand_over, hand_over.SUCCESSOR_TRANSITIONS),
-        *_section("Predecessors in a hand-over", _PREDECESSOR, hand_over, hand_over.PREDECESSOR_TRANSITIONS, number=1),
+        *_section("Claims to an instance id", _CLAIM, claim_states, claim_states.CLAIM_TRANSITIONS),
+        *_section("Successors in a hand-over", _SUCCESSOR, successor, successor.SUCCESSOR_TRANSITIONS),
+        *_section("Predecessors in a hand-over", _PREDECESSOR, predecessor, predecessor.PREDECESSOR_TRANSITIONS),
         *_section("Larger epochs for tokens", _EPOCH, epoch_increase, epoch_increase.EPOCH_TRANSITIONS),
     ]
     return "\n".join(parts)
@@ -67,11 +67,10 @@ def _section(
     module: ModuleType,
     table: Sequence[TransitionRule[StateT]],
     together: Collection[StateT] = (),
-    number: int = 0,
 ) -> Iterator[str]:
-    """Yield the parts of a section; `number`: which table of the module's docstring has the meanings."""
+    """Yield the parts of a section; the first table of the module's docstring has the meanings."""
     yield f"## {title}\n\n{text}\n"
-    yield "\n".join(_meanings(module, number)) + "\n"
+    yield "\n".join(_meanings(module)) + "\n"
     yield f"```mermaid\n{_drawn(table, together)}\n```\n"
     yield f"### Transitions: {title}\n"
     yield "| from | trigger | to | source |\n|---|---|---|---|"
@@ -97,9 +96,9 @@ def _drawn(table: Sequence[TransitionRule[StateT]], together: Collection[StateT]
     return "\n".join(["stateDiagram-v2", *group, *(f"    {arrow}" for arrow in outside)])
 
 
-def _meanings(module: ModuleType, number: int) -> list[str]:
-    """Return a table of a module's docstring, with the states in backticks."""
-    head, rule, *rows = tables(inspect.getdoc(module) or "")[number]
+def _meanings(module: ModuleType) -> list[str]:
+    """Return the first table of a module's docstring, with the states in backticks."""
+    head, rule, *rows = tables(inspect.getdoc(module) or "")[0]
     return [head, rule, *(re.sub(r"^\| (\w+) \|", r"| `\1` |", row) for row in rows)]
 
 

@@ -28,7 +28,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat, StateChanged, WriteNote
+from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat, StateChanged, WriteAnnouncement
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.reconciler import Phase
@@ -72,14 +72,14 @@ class Point(StrEnum):
     LEAVE_UNSENT = "leave unsent"
     #: UNSUBSCRIBING: the coordinator has the leave, its answer is not heard.
     LEAVE_UNHEARD = "leave unheard"
-    #: JOINING: the note that requests a hand-over is ordered and not sent.
-    NOTE_UNSENT = "note unsent"
-    #: JOINING: the note is written.
-    NOTE_WRITTEN = "note written"
+    #: JOINING: the announcement to the holder is ordered and not sent.
+    ANNOUNCEMENT_UNSENT = "announcement unsent"
+    #: JOINING: the announcement is written.
+    ANNOUNCEMENT_WRITTEN = "announcement written"
     #: JOINING: the group's description shows that the place was released.
     RELEASE_SEEN = "release seen"
-    #: STABLE: the note arrived, which makes this member hand its place over.
-    NOTE_READ = "note read"
+    #: STABLE: the announcement arrived, which makes this member hand its id over.
+    ANNOUNCEMENT_READ = "announcement read"
 
 
 class Order(StrEnum):
@@ -150,13 +150,13 @@ class Trap:
                 self.spring(Point.JOIN_UNHEARD if held_by is None else Point.HOLDER_RELEASED)
             case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.context.leave.request:
                 self.spring(Point.LEAVE_UNHEARD)
-            case ev.NoteWritten(), MemberState.JOINING:
-                self.spring(Point.NOTE_WRITTEN)
+            case ev.AnnouncementWritten(), MemberState.JOINING:
+                self.spring(Point.ANNOUNCEMENT_WRITTEN)
             case ev.GroupDescribed(), MemberState.JOINING:
                 if any(holder.member_epoch == LEAVE_STATIC_EPOCH for holder in event.holders.values()):
                     self.spring(Point.RELEASE_SEEN)
-            case ev.NotesRead(), MemberState.STABLE if event.notes:
-                self.spring(Point.NOTE_READ)
+            case ev.AnnouncementsRead(), MemberState.STABLE if event.announcements:
+                self.spring(Point.ANNOUNCEMENT_READ)
             case ev.HeartbeatAnswered(), _ if self._has_acknowledged:
                 self.spring(Point.ACK_UNHEARD)
             case ev.CommitAnswered(), MemberState.RECONCILE if member.context.reconciler.phase is Phase.COMMIT:
@@ -174,8 +174,8 @@ class Trap:
                     self.spring(Point.LEAVE_UNSENT)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == 0:
                     self.spring(Point.JOIN_UNSENT)
-                case WriteNote(note=note) if note is not None:
-                    self.spring(Point.NOTE_UNSENT)
+                case WriteAnnouncement(announcement=announcement) if announcement is not None:
+                    self.spring(Point.ANNOUNCEMENT_UNSENT)
                 case CommitOffsets() if state is MemberState.RECONCILE:
                     self.spring(Point.COMMIT_UNSENT)
                 case CommitOffsets() if state is MemberState.UNSUBSCRIBING:

@@ -66,7 +66,7 @@ class SubscribedPatterns:
         """When the list of topics is to be requested; None: not while a request is in flight, or without a pattern."""
         return self._refresh_at if self._request is None and self._compiled else None
 
-    def ask_if_due(self) -> None:
+    def request_if_due(self) -> None:
         """Request the list of all topics, if that is due."""
         if self.due_at is not None and self._event.now >= self.due_at:
             self._request = self._event.next_request_id()

@@ -19,10 +19,11 @@ crashed member. `group.instance.id.conflict.policy` decides:
   which takes a session timeout at most; then the join is repeated. Where the group cannot be described, the join itself
   is repeated after a backoff.
 - fail: the member ends.
-- hand-over: as wait, but the holder is asked to release its place as soon as this member is ready (`hand_over`).
+- hand-over: as wait, but the holder receives a request to release the id as soon as this member is ready
+  (`hand_over`).
 
 Brokers before KAFKA-20601 also refuse a returning instance if the group is full, because its member id is new.
-Then the member releases the place that the instance has already (epoch -1 on behalf of its holder) and takes it again.
+Then the member removes the instance's former member (epoch -1 on its behalf) and joins again.
 
 A member with a pool (`group.instance.id.pool`) takes no id from a live holder: it requests the holders
 (ConsumerGroupDescribe) and claims a free id. An id that was released with -2 comes first, because its partitions wait
@@ -31,16 +32,6 @@ that claim at the same moment try different ids. The coordinator gives each id t
 committed part of the coordinator's log, which is a little behind: if a refusal's message names another holder, the
 message counts.
 
-| state | the join | meaning |
-|---|---|---|
-| UNCLAIMED | - | no join has begun |
-| READY | is sent | the instance id is known; with `waits_since`, another member has to leave first |
-| LOOKING | waits | the holder of the id, or a free id, is to be looked up: now, or after a pause if all are held |
-| ASKED | waits | DescribeGroup is sent |
-| CHECKING | waits | CheckHolder is sent |
-| RELEASING | waits | the next heartbeat releases the holder, or this member's own stale member |
-| HELD | - | the coordinator accepted the join |
-| REFUSED | - | no id or no place is left for this member: it ends |
 """
 
 from __future__ import annotations
@@ -51,28 +42,26 @@ from typing import assert_never
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
-from consumer_membership.membership.consumer.hand_over import (
-    DESCRIBE_EVERY_S,
-    Predecessor,
-    Successor,
-    is_present,
-)
+from consumer_membership.membership.consumer.claim_states import CLAIM_TARGETS, ClaimState, ClaimTrigger
+from consumer_membership.membership.consumer.hand_over import HelperGroup, is_present
 from consumer_membership.membership.consumer.pool import Pool
+from consumer_membership.membership.consumer.predecessor import DESCRIBE_EVERY_S, Predecessor
 from consumer_membership.membership.consumer.release_watch import ReleaseWatch
 from consumer_membership.membership.consumer.reservations import Reservations
 from consumer_membership.membership.consumer.session_timeout import SessionTimeout
+from consumer_membership.membership.consumer.successor import Successor
 from consumer_membership.membership.effects import CheckHolder, DescribeGroup, Heartbeat, InstanceReleased, Warned
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import (
+    AnnouncementsNotRead,
+    AnnouncementsRead,
     GroupDescribed,
     GroupDescribeFailed,
     HolderChecked,
-    NotesNotRead,
-    NotesRead,
 )
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
+from consumer_membership.membership.states import StateMachine
 from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
@@ -95,61 +84,7 @@ MOST_TAKEOVERS = 5
 CLAIM_SPACING_S = 0.1
 
 
-class ClaimState(Enum):
-    """The state of a member's claim to its instance id; the module's table has their meanings."""
-
-    UNCLAIMED = "UNCLAIMED"
-    READY = "READY"
-    LOOKING = "LOOKING"
-    ASKED = "ASKED"
-    CHECKING = "CHECKING"
-    RELEASING = "RELEASING"
-    HELD = "HELD"
-    REFUSED = "REFUSED"
-
-    def __str__(self) -> str:
-        """The bare name."""
-        return self.value
-
-
-class ClaimTrigger(Enum):
-    """The triggers of a claim; the value is the label in the diagram."""
-
-    JOIN_BEGINS = "a join begins, with an id"
-    LOOKUP_NEEDED = "the holder, or a free id, has to be looked up"
-    ASKED = "DescribeGroup is sent"
-    CHECK_SENT = "CheckHolder is sent"
-    JOIN_CLEARED = "the join may be sent"
-    HOLDER_FOUND = "the holder has to be released"
-    ADMITTED = "the coordinator lets the member in"
-    NO_PLACE = "no id or no place in the group is left"
-
-
 _S, _T = ClaimState, ClaimTrigger
-
-#: Every transition of a claim; to stay is not a transition.
-CLAIM_TRANSITIONS: tuple[TransitionRule[ClaimState], ...] = (
-    TransitionRule(
-        (_S.UNCLAIMED, _S.LOOKING, _S.ASKED, _S.CHECKING, _S.RELEASING, _S.HELD), _T.JOIN_BEGINS, _S.READY, "KIP-345"
-    ),
-    TransitionRule(
-        (_S.UNCLAIMED, _S.READY, _S.ASKED, _S.CHECKING, _S.RELEASING, _S.HELD),
-        _T.LOOKUP_NEEDED,
-        _S.LOOKING,
-        "a pool, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED",
-    ),
-    TransitionRule((_S.LOOKING,), _T.ASKED, _S.ASKED, "ConsumerGroupDescribe"),
-    TransitionRule((_S.READY, _S.ASKED), _T.CHECK_SENT, _S.CHECKING, "takeover-when-dead"),
-    TransitionRule((_S.LOOKING, _S.ASKED, _S.RELEASING), _T.JOIN_CLEARED, _S.READY, "section 3.3"),
-    TransitionRule(
-        (_S.READY, _S.ASKED, _S.CHECKING), _T.HOLDER_FOUND, _S.RELEASING, "section 3.3: epoch -2, or -1 for its place"
-    ),
-    TransitionRule((_S.READY,), _T.ADMITTED, _S.HELD, "KIP-848"),
-    TransitionRule((_S.ASKED,), _T.NO_PLACE, _S.REFUSED, "group.instance.id.conflict.policy, KIP-389"),
-)
-
-#: The targets of the transitions, by state and trigger.
-CLAIM_TARGETS = transitions_by_trigger(CLAIM_TRANSITIONS)
 
 
 class Age(Enum):
@@ -180,9 +115,9 @@ class _Attempt:
     takeovers: int = 0
     #: How often the coordinator had this very member's id, whose join response was lost.
     own_releases: int = 0
-    #: Why a full group refused the join, while a place in it is looked for, and whether one was released for it.
+    #: Why a full group refused the join, while the instance's former member is looked up; whether that was removed.
     full: BrokerError | None = None
-    has_released_place: bool = False
+    has_removed_holder: bool = False
     #: The earliest moment of the next request to the group.
     look_up_at: Instant = 0.0
     #: Whether this member may request a hand-over; None: it has not met a holder in this join.
@@ -210,20 +145,20 @@ class InstanceClaim:
         self._reservations = Reservations(event)
         self._watch = ReleaseWatch(settings.retry_backoff_max_s, jitter)
         self._attempt = _Attempt()
-        self.successor = Successor(event, settings, jitter)
-        self.predecessor = Predecessor(event, settings)
+        self.successor = Successor(event, settings, jitter, HelperGroup(event, settings.group_id))
+        self.predecessor = Predecessor(event, HelperGroup(event, settings.group_id))
         #: The member that the next heartbeat is to release.
         self.stale_holder: Holder | None = None
         #: A member that was never accepted keeps its age, whatever interrupted its join.
         self.age = Age.OLDER
-        self._asked_at: Instant = 0.0
+        self._subscribed_at: Instant = 0.0
         self._awaited: int | None = None
 
     def _enter(self, trigger: ClaimTrigger) -> None:
-        """Fire this trigger, or stay; only RELEASING has a stale holder, ASKED and CHECKING wait for a response."""
+        """Fire this trigger, or stay; RELEASING has a stale holder, and DESCRIBING and CHECKING await a response."""
         if trigger is not _T.HOLDER_FOUND:
             self.stale_holder = None
-        if trigger not in (_T.ASKED, _T.CHECK_SENT):
+        if trigger not in (_T.DESCRIBE_SENT, _T.CHECK_SENT):
             self._awaited = None
         self._machine.fire_or_stay(trigger)
 
@@ -237,7 +172,7 @@ class InstanceClaim:
     @property
     def may_join(self) -> bool:
         """Whether the instance id, and the member to release before, are known."""
-        return self.state not in (_S.LOOKING, _S.ASKED, _S.CHECKING)
+        return self.state not in (_S.LOOKING, _S.DESCRIBING, _S.CHECKING)
 
     @property
     def is_waiting(self) -> bool:
@@ -276,10 +211,10 @@ class InstanceClaim:
 
     @property
     def release(self) -> Heartbeat | None:
-        """The heartbeat that releases the holder: temporarily, or permanently if its place is needed."""
+        """The heartbeat that releases the holder: temporarily, or permanently if the group is full."""
         if self.stale_holder is None:
             return None
-        epoch = LEAVE_EPOCH if self._attempt.has_released_place else LEAVE_STATIC_EPOCH
+        epoch = LEAVE_EPOCH if self._attempt.has_removed_holder else LEAVE_STATIC_EPOCH
         return Heartbeat(member_id=self.stale_holder.member_id, member_epoch=epoch, instance_id=self.id)
 
     @property
@@ -289,7 +224,7 @@ class InstanceClaim:
 
     @property
     def expected(self) -> frozenset[TopicPartition]:
-        """The partitions of the place that was handed over to this member; empty: no place was."""
+        """The partitions of the id that was handed over to this member; empty: none was."""
         holder = self.successor.holder
         return holder.partitions if holder is not None and self.successor.instance_id == self.id else frozenset()
 
@@ -311,11 +246,11 @@ class InstanceClaim:
 
     # ---- the join ----
 
-    def begin(self, *, asked_at: Instant | None) -> None:
-        """A join begins; `asked_at`: when the application subscribed; None: it continues after a fence or a pause."""
+    def begin(self, *, subscribed_at: Instant | None) -> None:
+        """Begin a join. `subscribed_at`: when the application subscribed; None: the member joins again on its own."""
         self._attempt = _Attempt()
-        if asked_at is not None:
-            self.age, self._asked_at = Age.NEWEST, asked_at
+        if subscribed_at is not None:
+            self.age, self._subscribed_at = Age.NEWEST, subscribed_at
             self.predecessor.cancel()
         self._pool.forget_refusals()
         self._reservations.begin()
@@ -342,16 +277,16 @@ class InstanceClaim:
         self.predecessor.joined(self.id)
         self._enter(_T.ADMITTED)
 
-    def ask_if_due(self, *, is_settled: bool, interval_s: float | None) -> None:
+    def request_if_due(self, *, is_settled: bool, interval_s: float | None) -> None:
         """Send the due requests; the coordinator is known.
 
         The session timeout can wait until everything more urgent is done (`is_settled`).
         """
         if is_settled or self.is_waiting:
-            self.session.ask_if_due(interval_s)
+            self.session.request_if_due(interval_s)
         if self.state is _S.LOOKING and self._event.now >= self._attempt.look_up_at:
-            self._enter(_T.ASKED)
-            self._watch.ask(self._event.now)
+            self._enter(_T.DESCRIBE_SENT)
+            self._watch.requested(self._event.now)
             self._awaited = self._event.next_request_id()
             with_partitions = self._hands_over and (self.age is not Age.OLDER or bool(self._pool))
             self._event.emit(DescribeGroup(request_id=self._awaited, with_partitions=with_partitions))
@@ -394,8 +329,8 @@ class InstanceClaim:
 
     @property
     def may_take_over(self) -> bool:
-        """Whether a join that is sent now may take the place of a holder that the broker would not protect."""
-        return self._takes_over and not self._pool and self._event.now <= self._asked_at + NEWEST_FOR_S
+        """Whether a join that is sent now may replace a holder that the broker would not protect."""
+        return self._takes_over and not self._pool and self._event.now <= self._subscribed_at + NEWEST_FOR_S
 
     @property
     def needs_proof_of_death(self) -> bool:
@@ -420,7 +355,7 @@ class InstanceClaim:
         """Decide at the first holder: with a fixed id, one that is reported late may be the newer one."""
         attempt = self._attempt
         if attempt.may_request is None:
-            is_newest = self._event.now <= self._asked_at + NEWEST_FOR_S
+            is_newest = self._event.now <= self._subscribed_at + NEWEST_FOR_S
             attempt.may_request = self._hands_over and self.age is not Age.OLDER and (bool(self._pool) or is_newest)
         return attempt.may_request
 
@@ -428,7 +363,7 @@ class InstanceClaim:
         """A holder is reported now: unless this join knew it before, it may be the newer one."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
-        if self.age is Age.NEWEST and not knows_holder and self._event.now > self._asked_at + NEWEST_FOR_S:
+        if self.age is Age.NEWEST and not knows_holder and self._event.now > self._subscribed_at + NEWEST_FOR_S:
             self.age = Age.UNKNOWN
 
     def _release(self, holder: Holder) -> None:
@@ -460,8 +395,8 @@ class InstanceClaim:
             )
             if self.age is Age.UNKNOWN:
                 message += (
-                    f". It is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago and "
-                    "the holder may have joined since then"
+                    f". It is not taken over, because the application subscribed {now - self._subscribed_at:.1f} s ago "
+                    "and the holder may have joined since then"
                 )
             self._event.emit(Warned(message=message))
         if not self._has_waited_long:
@@ -507,7 +442,7 @@ class InstanceClaim:
             return
         is_full, attempt.full = attempt.full is not None, None
         if is_dead and attempt.takeovers < MOST_TAKEOVERS:
-            attempt.has_released_place = is_full
+            attempt.has_removed_holder = is_full
             self._take_over_from(holder)
             return
         self._report_holder(holder)
@@ -550,15 +485,15 @@ class InstanceClaim:
 
     # ---- a full group ----
 
-    def look_for_place(self, error: BrokerError) -> bool:
-        """GROUP_MAX_SIZE_REACHED: check whether this instance already has a place; False: the check is not worth it."""
-        if self.id is None or self._attempt.has_released_place:
+    def look_up_former_member(self, error: BrokerError) -> bool:
+        """GROUP_MAX_SIZE_REACHED: look up whether the group counts this instance already; False: that cannot help."""
+        if self.id is None or self._attempt.has_removed_holder:
             return False
         self._attempt.full = error
         self._look_up(self._event.now)
         return True
 
-    def _release_place(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
+    def _remove_former_member(self, full: BrokerError, holder: Holder | None) -> Fatal | None:
         attempt = self._attempt
         if self.needs_proof_of_death and holder is not None and holder.member_epoch != LEAVE_STATIC_EPOCH:
             self._check(holder, self._event.now + self._backoff.next_delay())
@@ -566,12 +501,12 @@ class InstanceClaim:
         may_take_over = self._takes_over and attempt.taken_from is None
         if holder is None or not (holder.member_epoch == LEAVE_STATIC_EPOCH or may_take_over):
             return self._refuse(full)
-        attempt.full, attempt.has_released_place = None, True
+        attempt.full, attempt.has_removed_holder = None, True
         self._take_over_from(holder)
         return None
 
     def _refuse(self, error: BrokerError) -> Fatal:
-        self._enter(_T.NO_PLACE)
+        self._enter(_T.REJECTED)
         return Fatal(error)
 
     # ---- responses ----
@@ -598,7 +533,7 @@ class InstanceClaim:
         self._watch.described(event.holders, self._event.now)
         self._update_age()
         if attempt.full is not None:
-            return self._release_place(attempt.full, found)
+            return self._remove_former_member(attempt.full, found)
         if self.predecessor.has_released and self._release_again(event.holders, own):
             return None
         if self._pool:
@@ -640,7 +575,7 @@ class InstanceClaim:
         self._look_up(self._watch.next_at(now, expected_since=self.successor.expects_release_since))
 
     def _release_again(self, holders: Mapping[str, Holder], own: str) -> bool:
-        """Release the place of this predecessor again if it still has it, because its leave was lost."""
+        """Release the id of this predecessor again if the coordinator still shows it, because its leave was lost."""
         for instance_id, holder in holders.items():
             if holder.member_id == own and is_present(holder):
                 self.id = instance_id
@@ -707,7 +642,7 @@ class InstanceClaim:
     def released(self) -> None:
         """Join: the release was answered, or the holder had already left.
 
-        A predecessor has released its own place, and waits for its successor.
+        A predecessor has released its own id, and waits for its successor.
         """
         if self.predecessor.has_released:
             self.predecessor.released_again()
@@ -723,7 +658,7 @@ class InstanceClaim:
         self._enter(_T.JOIN_CLEARED)
 
     def lost_race_error(self, error: BrokerError) -> BrokerError:
-        """Return the error for FENCED_INSTANCE_ID in response to a release: another member was faster."""
+        """Return the error for FENCED_INSTANCE_ID in response to a release: another member joined first."""
         if self.predecessor.has_released:
             return self._handed_over_error(None)
         return _fenced(
@@ -760,8 +695,8 @@ class InstanceClaim:
             self._event.emit(Warned(message=message))
         return None
 
-    def reservations_read(self, event: NotesRead | NotesNotRead) -> None:
-        """Claim an id that is not reserved: the notes to the last holders of the free ids arrived."""
+    def reservations_read(self, event: AnnouncementsRead | AnnouncementsNotRead) -> None:
+        """Claim an id that is not reserved: the announcements to the last holders of the free ids arrived."""
         if self._reservations.answered(event) and self.state is _S.LOOKING:
             self._look_up(self._event.now)
 

@@ -71,7 +71,7 @@ BEATS_OF_SESSION = 9
 SESSION_INTERVALS = 2.0
 #: The states in which heartbeats keep the member's partitions.
 _OWNS = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
-#: The states in which the member may hand its place over.
+#: The states in which the member may hand its instance id over.
 _SETTLED = frozenset({_S.ACK, _S.STABLE})
 
 #: Late events that a correct broker or a slow application may still deliver, by the states in which they are ignored.
@@ -124,7 +124,7 @@ class ConsumerProtocol:
         self._leave_backoff = context.new_backoff()
         #: The version of the owned partitions that was acknowledged last, or is about to be.
         self._acknowledged = 0
-        #: The instance id in heartbeats: the old one until a leave is over, or a static member's place would be lost.
+        #: The subscription in heartbeats: the former one until a leave is over: a static member keeps its partitions.
         self._sent_subscription = self._watch.subscription
         #: The topics that the subscribed patterns matched when the heartbeats were last sped up for them.
         self._matched: frozenset[str] | None = None
@@ -146,7 +146,7 @@ class ConsumerProtocol:
 
     @property
     def is_handing_over(self) -> bool:
-        """Whether the member releases its place for its successor."""
+        """Whether the member releases its instance id for its successor."""
         return self.claim.predecessor.is_releasing
 
     @property
@@ -243,12 +243,12 @@ class ConsumerProtocol:
 
     def begin_leaving(self, reason: str) -> None:
         """Go to UNSUBSCRIBING: heartbeats continue until everything is released."""
-        self._dismiss_visitor()
+        self._dismiss_temporary_member()
         self._fire(Trigger.LEAVE_REQUESTED, reason)
 
     def end(self, trigger: Trigger, reason: str) -> None:
         """Leave the group locally: forget the epoch and the heartbeat in flight."""
-        self._dismiss_visitor()
+        self._dismiss_temporary_member()
         self.heartbeats.forget()
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
@@ -257,18 +257,18 @@ class ConsumerProtocol:
         self._fire(trigger, reason)
 
     def handed_over(self, reason: str) -> None:
-        """The place is released for the successor: wait until it has joined."""
+        """The instance id is released for the successor: wait until that has joined."""
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
         self.claim.predecessor.released()
-        self.join(_T.PLACE_RELEASED, reason)
+        self.join(_T.ID_RELEASED, reason)
 
     def join(self, trigger: Trigger | ConsumerTrigger, reason: str) -> None:
         """Send the first heartbeat of a membership as soon as it may go."""
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
         # A member that returns from a fence or a missed poll may be the older of two holders of an instance id.
-        is_asked_for = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
-        self.claim.begin(asked_at=self._watch.subscribed_at if is_asked_for else None)
+        is_requested = self.state in (_S.UNSUBSCRIBED, _S.FATAL)
+        self.claim.begin(subscribed_at=self._watch.subscribed_at if is_requested else None)
         self._acknowledged = self._ownership.version
         self._sent_subscription = self._watch.subscription
         self.heartbeats.forget()
@@ -307,7 +307,7 @@ class ConsumerProtocol:
         if not self._is_known_to_group:
             return Left("the member never joined")
         if option is LeaveOption.REMAIN and not is_static:
-            return Left("the member keeps its place until its session ends")
+            return Left("the member stays in the group until its session ends")
         if self._coordinator.is_known:
             request_id = self._event.next_request_id()
             self._leave.send(request_id, self._event.now)
@@ -318,11 +318,11 @@ class ConsumerProtocol:
             return Left("no coordinator was found to leave; the broker removes the member when its session ends")
         return None
 
-    def _dismiss_visitor(self) -> None:
-        """Do not leave the visitor behind, as far as that is possible without waiting."""
+    def _dismiss_temporary_member(self) -> None:
+        """Take the temporary member out of the group, as far as that is possible without waiting."""
         leave = self.epoch_increase.leave
         if leave is not None:
-            # The response in flight is the visitor's, whose epoch is not that of this member.
+            # The response in flight is the temporary member's, whose epoch is not that of this member.
             self.heartbeats.retry(self._event.now, after_backoff=False)
             if self._coordinator.is_known:
                 self._send(leave, self._event.next_request_id())
@@ -343,16 +343,16 @@ class ConsumerProtocol:
     def prepare(self) -> MembershipEnd | None:
         """Request the data that is needed to join as an instance, and for a lease."""
         if (self._settings.is_static or self._settings.has_leases) and self._coordinator.is_known:
-            self.claim.ask_if_due(is_settled=self.state is _S.STABLE, interval_s=self.heartbeats.broker_interval_s)
+            self.claim.request_if_due(is_settled=self.state is _S.STABLE, interval_s=self.heartbeats.broker_interval_s)
             if self._hands_over:
-                self._exchange_notes()
+                self._exchange_announcements()
         return None
 
     @property
     def _hands_over(self) -> bool:
         return self._settings.conflict_policy is ConflictPolicy.HAND_OVER and self._settings.is_static
 
-    def _exchange_notes(self) -> None:
+    def _exchange_announcements(self) -> None:
         if self.state is _S.JOINING:
             self.claim.successor.send_due(self.member_id)
         elif self.state in _SETTLED:
@@ -461,7 +461,13 @@ class ConsumerProtocol:
             case ev.TopicIdsResolved():
                 self._ownership.resolve(event.names)
                 self._reconciler.topic_ids_resolved()
-            case ev.Warmed() | ev.NotesRead() | ev.NotesNotRead() | ev.NoteWritten() | ev.NoteNotWritten():
+            case (
+                ev.Warmed()
+                | ev.AnnouncementsRead()
+                | ev.AnnouncementsNotRead()
+                | ev.AnnouncementWritten()
+                | ev.AnnouncementNotWritten()
+            ):
                 return self._on_hand_over_event(event)
             case _:
                 assert_never(event)
@@ -484,7 +490,7 @@ class ConsumerProtocol:
         self.heartbeats.suspended(seconds)
 
     def leave_requested(self) -> None:
-        """The application leaves, also during a hand-over, whose successor finds the place free all the same."""
+        """The application leaves, also during a hand-over: the successor finds the instance id free in both cases."""
         self.claim.successor.begin()
         self.claim.predecessor.cancel()
 
@@ -529,12 +535,12 @@ class ConsumerProtocol:
         elif self.state is _S.JOINING:
             # Without an assignment the join is not complete: send a full heartbeat again, at the pace of a retry.
             self.heartbeats.retry(now, after_backoff=True)
-        if self.epoch_increase.note(self.member_epoch):
+        if self.epoch_increase.received(self.member_epoch):
             self.heartbeats.retry(now, after_backoff=True)
         return None
 
     def _was_on_behalf(self) -> bool:
-        """Whether the heartbeat that was just answered was another member's: the holder's, or the visitor's."""
+        """Whether the answered heartbeat was another member's: the holder's, or the temporary member's."""
         if self.claim.release is not None:
             self.claim.released()
         elif self.epoch_increase.heartbeat is not None:
@@ -565,33 +571,33 @@ class ConsumerProtocol:
             self._fire(_T.TARGET_CHANGED, "the coordinator changed the assignment")
 
     def _on_hand_over_event(self, event: ev.HandOverEvent) -> HandOver | None:
-        claim, group_id = self.claim, self._settings.group_id
+        claim = self.claim
         match event:
             case ev.Warmed():
                 claim.successor.warmed(event)
-            case ev.NotesRead():
-                return self._on_notes_read(event)
-            case ev.NotesNotRead():
+            case ev.AnnouncementsRead():
+                return self._on_announcements_read(event)
+            case ev.AnnouncementsNotRead():
                 claim.reservations_read(event)
-                claim.predecessor.notes_not_read(event, group_id)
-                claim.successor.not_done(event, group_id)
-            case ev.NoteWritten():
-                claim.successor.note_written(event)
-            case ev.NoteNotWritten():
-                claim.successor.not_done(event, group_id)
+                claim.predecessor.announcements_not_read(event)
+                claim.successor.not_done(event)
+            case ev.AnnouncementWritten():
+                claim.successor.announcement_written(event)
+            case ev.AnnouncementNotWritten():
+                claim.successor.not_done(event)
             case _:
                 assert_never(event)
         return None
 
-    def _on_notes_read(self, event: ev.NotesRead) -> HandOver | None:
-        """Hand the place over, if a note names this member; or go on with the own request."""
+    def _on_announcements_read(self, event: ev.AnnouncementsRead) -> HandOver | None:
+        """Hand the instance id over if an announcement names this member, or continue with this member's request."""
         claim = self.claim
         claim.reservations_read(event)
-        claim.successor.notes_read(event, self.member_id, is_pool=bool(self._settings.instance_pool))
+        claim.successor.announcements_read(event, self.member_id, is_pool=bool(self._settings.instance_pool))
         may_release = self.state in _SETTLED and self._reconciler.is_idle
-        if not claim.predecessor.notes_read(event, self.member_id, claim.id, may_release=may_release):
+        if not claim.predecessor.announcements_read(event, self.member_id, claim.id, may_release=may_release):
             return None
-        self._fire(_T.HAND_OVER_REQUESTED, f"member {claim.predecessor.successor} is ready to take the place over")
+        self._fire(_T.HAND_OVER_REQUESTED, f"member {claim.predecessor.successor} is ready to take the id over")
         return HandOver()
 
     # ---- silence and refusals ----
@@ -683,7 +689,7 @@ class ConsumerProtocol:
     def _on_refused(self, error: BrokerError) -> MembershipEnd | None:
         if error.code == FENCED_INSTANCE_CODE:
             return self._on_instance_taken(error)
-        if self._may_have_a_place(error):
+        if self._may_be_counted_already(error):
             self.heartbeats.retry(self._event.now, after_backoff=False)
             return None
         is_pointless = self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH
@@ -714,10 +720,10 @@ class ConsumerProtocol:
         self._history.note_error(error)
         return None
 
-    def _may_have_a_place(self, error: BrokerError) -> bool:
+    def _may_be_counted_already(self, error: BrokerError) -> bool:
         """Whether a full group that refuses this static member may already count it, under an older member id."""
         is_join = self.state is _S.JOINING and self._settings.is_static
-        return is_join and error.code == GROUP_FULL_CODE and self.claim.look_for_place(error)
+        return is_join and error.code == GROUP_FULL_CODE and self.claim.look_up_former_member(error)
 
     def _on_unknown(self, error: BrokerError) -> MembershipEnd:
         """The coordinator does not know the member, or its epoch: it joins again, unless it was removed on purpose.

@@ -41,27 +41,27 @@ class ReleaseWatch:
         self._round_trips = RoundTrips()
         self._holders: Mapping[str, Holder] | None = None
         self._changed_at: Instant = 0.0
-        self._asked_at: Instant = 0.0
+        self._requested_at: Instant = 0.0
 
     def begin(self) -> None:
         """Begin a join: its first description counts as a change."""
         self._holders = None
 
-    def ask(self, now: Instant) -> None:
-        """Note that the group is described now."""
-        self._asked_at = now
+    def requested(self, now: Instant) -> None:
+        """Begin to measure the round trip of a description that is requested now."""
+        self._requested_at = now
 
     def described(self, holders: Mapping[str, Holder], now: Instant) -> None:
-        """Note the holders of the group's instance ids in the response."""
-        self._round_trips.add(now - self._asked_at)
+        """Compare the holders of the group's instance ids in the response with the former ones."""
+        self._round_trips.add(now - self._requested_at)
         if holders != self._holders:
             self._holders, self._changed_at = holders, now
 
     def next_at(self, now: Instant, *, expected_since: Instant | None = None) -> Instant:
         """When to describe the group again; spread by a fifth to either side, so that waiting members take turns.
 
-        `expected_since`: since when a holder that was asked for its id may release it. The next request then follows
-        soon, but not before a pause of one round trip.
+        `expected_since`: since when the holder to which this member announced itself may release its id. The next
+        request then follows soon, but not before a pause of one round trip.
         """
         size = max(1.0, len(self._holders or ()) / MANY_HOLDERS)
         if expected_since is not None:

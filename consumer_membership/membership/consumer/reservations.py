@@ -1,22 +1,23 @@
-"""Free ids of a pool that are left to other members, because their last holders released them in a hand-over.
+"""The free ids of a pool that a waiting member leaves to announced successors (`hand_over`).
 
 With `group.instance.id.conflict.policy=hand-over`, a member that waits for an id sees other ids become free. If the
 last holder handed its id over, its successor joins within milliseconds, and is prepared for the partitions. Every other
-free id is taken at once, because its partitions have no owner. The note to the last holder distinguishes the two cases:
-it is at the first of the partitions that the group's description still shows for a member that left with epoch -2.
+free id is taken at once, because its partitions have no owner. The announcement to the last holder distinguishes the
+two cases: it is at the first of the partitions that the group's description still shows for a member that left with
+epoch -2.
 
-A note is a hint. It reserves an id for `RESERVED_S` at most, and only while its successor is out of the group. A note
-that cannot be read reserves nothing: then the coordinator gives the id to the member that joins first.
+An announcement is a hint. It reserves an id for `RESERVED_S` at most, and only while its successor is out of the group.
+An announcement that cannot be read reserves nothing: then the coordinator gives the id to the member that joins first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer_membership.membership.consumer.hand_over import RESERVED_S, is_present, note_partition
-from consumer_membership.membership.effects import ReadNotes
+from consumer_membership.membership.consumer.hand_over import RESERVED_S, announcement_partition, is_present
+from consumer_membership.membership.effects import ReadAnnouncements
 from consumer_membership.membership.event_context import EventContext
-from consumer_membership.membership.events import NotesNotRead, NotesRead
+from consumer_membership.membership.events import AnnouncementsNotRead, AnnouncementsRead
 from consumer_membership.types import Holder, Instant
 
 
@@ -30,18 +31,18 @@ class Reservations:
         #: Since when this member sees each of them out of the group.
         self._left_at: dict[str, Instant] = {}
         self._awaited: int | None = None
-        #: The last holders whose notes are read.
-        self._asked: dict[str, Holder] = {}
+        #: The last holders whose announcements are read.
+        self._unread: dict[str, Holder] = {}
 
     def begin(self) -> None:
         """Begin a join: earlier descriptions do not count."""
         self._successors.clear()
         self._left_at.clear()
-        self._asked.clear()
+        self._unread.clear()
         self._awaited = None
 
     def reserved(self, released: Mapping[str, Holder], holders: Mapping[str, Holder], own: str) -> frozenset[str]:
-        """Return the ids among the `released` ones that are left to others, also while the notes to them are read.
+        """Return the `released` ids that are left to others, including ids whose announcements are still being read.
 
         `holders` are the holders of all ids, with the last ones, and `own` is this member's id.
         """
@@ -57,22 +58,24 @@ class Reservations:
         if last not in self._successors:
             return True
         successor = self._successors[last]
-        is_expected = successor is not None and successor not in present
-        return is_expected and self._event.now < self._left_at[last] + RESERVED_S
+        if successor is None or successor in present:
+            return False
+        return self._event.now < self._left_at[last] + RESERVED_S
 
     def _read(self, unread: Mapping[str, Holder]) -> None:
-        partitions = frozenset(at for one in unread.values() if (at := note_partition(one.partitions)) is not None)
+        found = (announcement_partition(one.partitions) for one in unread.values())
+        partitions = frozenset(partition for partition in found if partition is not None)
         if partitions and self._awaited is None:
-            self._awaited, self._asked = self._event.next_request_id(), dict(unread)
-            self._event.emit(ReadNotes(request_id=self._awaited, partitions=partitions))
+            self._awaited, self._unread = self._event.next_request_id(), dict(unread)
+            self._event.emit(ReadAnnouncements(request_id=self._awaited, partitions=partitions))
 
-    def answered(self, event: NotesRead | NotesNotRead) -> bool:
-        """Note the successors that the notes name; return whether the notes were requested here."""
+    def answered(self, event: AnnouncementsRead | AnnouncementsNotRead) -> bool:
+        """Keep the successors that the announcements name; return whether this class requested them."""
         if event.request_id != self._awaited:
             return False
-        notes = event.notes if isinstance(event, NotesRead) else {}
-        named = {note.predecessor: note.successor for note in notes.values()}
-        self._successors |= {member: named.get(member) for member in self._asked}
+        announcements = event.announcements if isinstance(event, AnnouncementsRead) else {}
+        named = {one.predecessor: one.successor for one in announcements.values()}
+        self._successors |= {member: named.get(member) for member in self._unread}
         self._awaited = None
-        self._asked.clear()
+        self._unread.clear()
         return True

@@ -30,7 +30,7 @@ class SessionTimeout:
         #: None: the broker has not reported it.
         self.timeout_s: float | None = None
         self._is_wanted = False
-        self._asked_at: Instant | None = None
+        self._requested_at: Instant | None = None
         self._away_since: Instant | None = None
 
     @property
@@ -42,17 +42,17 @@ class SessionTimeout:
         """Read the timeout as soon as possible."""
         self._is_wanted = True
 
-    def ask_if_due(self, interval_s: float | None) -> None:
+    def request_if_due(self, interval_s: float | None) -> None:
         """Request the timeout, unless it was read a short time ago. `interval_s`: the broker's heartbeat interval."""
         now = self._event.now
         longest_s = self.longest_s if interval_s is None or not self._has_leases else min(interval_s, self.longest_s)
-        is_old = self._asked_at is not None and now >= self._asked_at + longest_s
+        is_old = self._requested_at is not None and now >= self._requested_at + longest_s
         if self._is_wanted or is_old:
-            self._is_wanted, self._asked_at = False, now
+            self._is_wanted, self._requested_at = False, now
             self._event.emit(LearnSessionTimeout())
 
     def learn(self, timeout_s: float | None, instance_id: str | None) -> None:
-        """Note the timeout; warn if the configured poll interval is longer."""
+        """Keep the timeout; warn if the configured poll interval is longer."""
         before, self.timeout_s = self.timeout_s, timeout_s or self.timeout_s
         poll_s = self._max_poll_interval_s
         if self.timeout_s in (None, before) or timeout_s is None or poll_s == DEFAULT_POLL_S or poll_s <= timeout_s:
@@ -65,7 +65,7 @@ class SessionTimeout:
         self._event.emit(Warned(message=message))
 
     def leave(self) -> None:
-        """Note that the member leaves temporarily."""
+        """Remember when the member left temporarily."""
         self._away_since = self._event.now
 
     def returned(self, instance_id: str | None) -> None:

@@ -39,10 +39,10 @@ from consumer_membership.membership.effects import (
     LearnSessionTimeout,
     LookUpTopics,
     NetworkEffect,
-    ReadNotes,
+    ReadAnnouncements,
     ResolveTopicIds,
     SendHeartbeat,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import (
     CommitAnswered,
@@ -68,6 +68,7 @@ from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.line import EndOffsets, RefusedError, UnansweredError
 from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import KnownCommit
+from consumer_membership.runtime.network.announcements import Announcements
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import (
     NOT_KNOWN,
@@ -78,7 +79,6 @@ from consumer_membership.runtime.network.exchanges import (
     unreached,
 )
 from consumer_membership.runtime.network.group_client import GroupClient
-from consumer_membership.runtime.network.hand_over_notes import HandOverNotes
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.runtime.network.offsets_ahead import FoundOffsets, OffsetsAhead
 from consumer_membership.runtime.network.outbox import Outbox, Turn
@@ -163,7 +163,7 @@ class MemberRequests:
         self._topic_names: Mapping[UUID, str] = {}
         self._ahead = OffsetsAhead(self._read_ahead)
         leader = LeaderRequests(cluster, member)
-        self._notes = HandOverNotes(cluster, member.settings.group_id)
+        self._announcements = Announcements(cluster, member.settings.group_id)
         #: The handler of each effect.
         self.handlers: Mapping[type[NetworkOrder], Handler] = MappingProxyType(
             {
@@ -177,8 +177,8 @@ class MemberRequests:
                 DescribeGroup: self._describe,
                 CheckHolder: self._check_holder,
                 LearnSessionTimeout: self._learn_session_timeout,
-                ReadNotes: self._notes.read,
-                WriteNote: self._notes.write,
+                ReadAnnouncements: self._announcements.read,
+                WriteAnnouncement: self._announcements.write,
                 ResolveTopicIds: self._resolve,
                 LookUpTopics: self._look_up,
                 FetchCommitted: self._fetch_committed,

@@ -1,6 +1,6 @@
 """The committed offsets that are read together with a join, before its response brings the assignment.
 
-A member that takes over a place knows its partitions. It sends OffsetFetch right behind the join, on the same
+A member that takes over an instance id knows its partitions. It sends OffsetFetch right behind the join, on the same
 connection, instead of after the response: that saves a round trip in which no member has the partitions.
 
 The offsets are those that a later OffsetFetch would read. A broker handles the requests of one connection in their
@@ -22,7 +22,7 @@ FoundOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 
 class OffsetsAhead:
-    """The offsets that are read behind the latest heartbeat of one member, if that was a join to a known place.
+    """The offsets that are read behind the latest heartbeat of one member, if that was a join with known partitions.
 
     `read` returns the committed offsets, or None if they are unknown; it raises nothing.
     """

@@ -116,9 +116,9 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
 def _place_instance(member: GroupMember, now: float) -> None:
     instance = inside.consumer(member).claim
     instance.session._away_since = None
-    instance.session._asked_at = None if instance.session._asked_at is None else 0.0
+    instance.session._requested_at = None if instance.session._requested_at is None else 0.0
     subscribed_at = inside.subscribed_at(member)
-    instance._asked_at = LONG_AGO if subscribed_at is not None and now - subscribed_at > NEWEST_FOR_S else 0.0
+    instance._subscribed_at = LONG_AGO if subscribed_at is not None and now - subscribed_at > NEWEST_FOR_S else 0.0
     attempt = instance._attempt
     attempt.look_up_at = later(attempt.look_up_at, now, RETRY_S) or 0.0
     if attempt.waits_since is not None:
@@ -128,4 +128,4 @@ def _place_instance(member: GroupMember, now: float) -> None:
     instance._backoff.failures = 0
     instance._watch.begin()
     instance._watch._round_trips._latest.clear()
-    instance._watch._asked_at = instance._watch._changed_at = 0.0
+    instance._watch._requested_at = instance._watch._changed_at = 0.0

@@ -12,7 +12,7 @@ from consumer_membership.membership.effects import (
     FetchCommitted,
     Heartbeat,
     SendHeartbeat,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import HeartbeatFailed
 from consumer_membership.membership.states import MemberState
@@ -88,7 +88,7 @@ class ConsumerCarrier(Carrier):
 
     def may_arrive_late(self, order: Any) -> bool:
         """A late read changes nothing."""
-        return isinstance(order, CommitOffsets | WriteNote)
+        return isinstance(order, CommitOffsets | WriteAnnouncement)
 
     # ---- what the coordinator did ----
 
@@ -122,11 +122,11 @@ class ConsumerCarrier(Carrier):
             nobody = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
             process.calls[number] = Call(order, Described(holders={}) if nobody else reply)
 
-    def executed_note(self, process: Process, _: int, reply: Answer) -> None:
-        """The first request about notes that the coordinator had not seen was handled by it."""
-        number = next(place for place, one in enumerate(process.notes) if one.answer is None)
-        process.forget_zombies(type(process.notes[number].order))
-        process.notes[number] = process.notes[number]._replace(answer=reply)
+    def executed_announcement(self, process: Process, _: int, reply: Answer) -> None:
+        """The first request about announcements that the coordinator had not seen was handled by it."""
+        number = next(place for place, one in enumerate(process.announcements) if one.answer is None)
+        process.forget_zombies(type(process.announcements[number].order))
+        process.announcements[number] = process.announcements[number]._replace(answer=reply)
 
     def stop_reserving(self, process: Process) -> None:
         """A successor had the time to take the id that was released for it."""
@@ -151,14 +151,14 @@ class ConsumerCarrier(Carrier):
         is_first = bool(process.calls) and process.calls[0].answer is None
         if order is not None and (is_first or not isinstance(order, FetchCommitted)):
             yield process.ask_call(order)
-        note = next((one.order for one in process.notes if one.answer is None), None)
-        if note is not None:
-            yield process.ask_call(note, "executed_note")
+        announcement = next((one.order for one in process.announcements if one.answer is None), None)
+        if announcement is not None:
+            yield process.ask_call(announcement, "executed_announcement")
 
     def unseen(self, process: Process) -> list[Any]:
         """Heartbeats and commits."""
         beats: list[Any] = [one.beat for one in process.beats if one.answer is None]
-        calls = (*process.calls, *process.notes)
+        calls = (*process.calls, *process.announcements)
         return beats + [one.order for one in calls if one.answer is None and self.may_arrive_late(one.order)]
 
     def is_answered(self, process: Process) -> bool:

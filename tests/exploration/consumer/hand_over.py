@@ -1,7 +1,7 @@
 """The hand-over of an instance id in an exploration: what must hold of it, and what of it looks alike.
 
-The notes are at the explored coordinator, in the helper group. That a released id is no longer left to its successor is
-a step (`reserve_since`), because nothing has a length here.
+The announcements are at the explored coordinator, in the helper group. That a released id is no longer left to its
+successor is a step (`reserve_since`), because nothing has a length here.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from consumer_membership.membership.consumer.claim import ClaimState
-from consumer_membership.membership.consumer.hand_over import (
-    RESERVED_S,
-    Predecessor,
-    PredecessorState,
-    Successor,
-    SuccessorState,
-)
+from consumer_membership.membership.consumer.claim_states import ClaimState
+from consumer_membership.membership.consumer.hand_over import RESERVED_S
+from consumer_membership.membership.consumer.predecessor import Predecessor, PredecessorState
 from consumer_membership.membership.consumer.reservations import Reservations
-from consumer_membership.membership.effects import ReadNotes, SendHeartbeat, StateChanged, WarmPartitions, WriteNote
+from consumer_membership.membership.consumer.successor import Successor, SuccessorState
+from consumer_membership.membership.effects import (
+    ReadAnnouncements,
+    SendHeartbeat,
+    StateChanged,
+    WarmPartitions,
+    WriteAnnouncement,
+)
 from consumer_membership.membership.events import Warmed
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import JOIN_EPOCH, HandOverNote
+from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement
 from tests.exploration.canonical import STALE, later
 from tests.exploration.moves import RETRY_S
 from tests.simulation import inside
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 #: The start of a wait whose time limit has passed.
 LONG_AGO = -1000.0
-#: The numbers of the requests about notes that a member awaits.
+#: The numbers of the requests about announcements that a member awaits.
 OF_SUCCESSOR, OF_PREDECESSOR, OF_RESERVATIONS = 3, 4, 5
 #: The number of the present order to prepare for partitions.
 WARM = 1
@@ -43,9 +45,9 @@ _P, _S = PredecessorState, SuccessorState
 class HandOverWatch:
     """What the invariants of hand-overs remember of one process."""
 
-    #: The holders that it has asked in this join.
-    asked: set[str] = field(default_factory=set)
-    #: The successors for which it has released its place.
+    #: The holders to which it has announced itself in this join.
+    requested: set[str] = field(default_factory=set)
+    #: The successors for which it has released its id.
     served: set[str] = field(default_factory=set)
     state: PredecessorState = _P.HOLDING
     #: Whether the first holder of this join was reported so late that it may be the newer process; None: none was.
@@ -63,12 +65,12 @@ class HandOverWatch:
         for effect in effects:
             match effect:
                 case StateChanged(new=MemberState.JOINING):
-                    self.asked.clear()
+                    self.requested.clear()
                 case WarmPartitions():
                     check(is_newest, f"{name} prepares for a hand-over although it was in the group before")
-                case WriteNote(note=HandOverNote() as note):
-                    check(is_newest, f"{name} asks for a hand-over although it was in the group before")
-                    self._asked(process, note)
+                case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
+                    check(is_newest, f"{name} requests a hand-over although it was in the group before")
+                    self._announced(process, announcement)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH and beat.instance_id is not None:
                     is_own = beat.instance_id == process.settings.instance_id
                     check(not (is_own and is_reserved), f"{name} takes its id back before its successor came")
@@ -76,19 +78,21 @@ class HandOverWatch:
                     pass
         if (self.state, predecessor.state) == (_P.HOLDING, _P.RELEASING):
             successor = predecessor.successor or ""
-            check(successor not in self.served, f"{name} releases its place for {successor} once more")
+            check(successor not in self.served, f"{name} releases its id for {successor} once more")
             self.served.add(successor)
         self.state = predecessor.state
 
-    def _asked(self, process: Process, note: HandOverNote) -> None:
+    def _announced(self, process: Process, announcement: HandOverAnnouncement) -> None:
         """The application is ready for all that the holder has, and with a fixed id there is one holder."""
         name, holder = process.name, inside.successor(process.member).holder
-        check(not self.is_unsure, f"{name} asks {note.predecessor}, which may be the newer process")
+        check(
+            not self.is_unsure, f"{name} announces itself to {announcement.predecessor}, which may be the newer process"
+        )
         is_ready = holder is not None and holder.partitions <= process.application.warmed
-        check(is_ready, f"{name} announces itself to {note.predecessor} before on_warm has returned")
-        self.asked.add(note.predecessor)
-        is_one = len(self.asked) == 1 or bool(process.settings.instance_pool)
-        check(is_one, f"{name} asks {sorted(self.asked)} for one id in one join")
+        check(is_ready, f"{name} announces itself to {announcement.predecessor} before on_warm has returned")
+        self.requested.add(announcement.predecessor)
+        is_one = len(self.requested) == 1 or bool(process.settings.instance_pool)
+        check(is_one, f"{name} announces itself to {sorted(self.requested)} for one id in one join")
 
 
 def canonicalise(process: Process, now: float) -> None:
@@ -114,16 +118,18 @@ def _rename(process: Process, successor: Successor, predecessor: Predecessor, re
     }
     names.pop(None, None)
     # An answer that nothing waits for changes nothing.
-    process.notes = [
+    process.announcements = [
         one._replace(order=replace(one.order, request_id=names.get(one.order.request_id, STALE)))
-        for one in process.notes
+        for one in process.announcements
         if one.answer is None or one.order.request_id in names
     ]
-    process.notes = [one for one in process.notes if one.order.request_id or isinstance(one.order, WriteNote)]
+    process.announcements = [
+        one for one in process.announcements if one.order.request_id or isinstance(one.order, WriteAnnouncement)
+    ]
     process.zombies = [
-        replace(one, request_id=STALE) if isinstance(one, WriteNote) else one
+        replace(one, request_id=STALE) if isinstance(one, WriteAnnouncement) else one
         for one in process.zombies
-        if not isinstance(one, ReadNotes)
+        if not isinstance(one, ReadAnnouncements)
     ]
     for part in (successor, predecessor, reservations):
         part._awaited = None if part._awaited is None else names[part._awaited]

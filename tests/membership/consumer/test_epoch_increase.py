@@ -18,17 +18,17 @@ S, E = MemberState, EpochState
 
 
 def admitted() -> Scene:
-    """A static member with leases whose join was accepted at epoch 7; the visitor's join is in flight."""
+    """A static member with leases whose join was accepted at epoch 7; the temporary member's join is in flight."""
     return joining(instance_id="i", has_leases=True).answer(7, {A0}).resolve(A0.topic_id)
 
 
 def visiting() -> Scene:
-    """The visitor's leave is in flight."""
+    """The temporary member's leave is in flight."""
     return admitted().answer(8, ())
 
 
 def waiting() -> Scene:
-    """The visitor has left; the member's own heartbeat is in flight."""
+    """The temporary member has left; the member's own heartbeat is in flight."""
     return visiting().answer(-1)
 
 
@@ -47,8 +47,8 @@ def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
     return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
 
 
-def test_visitor_joins_and_leaves_before_the_member_takes_partitions() -> None:
-    """The visitor has no instance id and no topics; the member's own full heartbeat follows at once."""
+def test_temporary_member_joins_and_leaves_before_the_member_takes_partitions() -> None:
+    """The temporary member has no instance id and no topics; the member's own full heartbeat follows at once."""
     scene = admitted()
     (join,) = scene.beats[-1:]
     assert (join.member_id, join.instance_id, join.member_epoch) == ("member-2", None, 0)
@@ -88,7 +88,7 @@ def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
     assert [beat.member_epoch for beat in scene.beats] == [0]
 
 
-def test_refused_visitor_costs_the_token_and_not_the_partitions() -> None:
+def test_refused_temporary_member_costs_the_token_and_not_the_partitions() -> None:
     """The member consumes, and one warning has the reason."""
     scene = refused()
     assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].message
@@ -98,7 +98,7 @@ def test_refused_visitor_costs_the_token_and_not_the_partitions() -> None:
     assert scene.view.has_tokens
 
 
-def test_lost_responses_of_the_visitor_are_repeated() -> None:
+def test_lost_responses_of_the_temporary_member_are_repeated() -> None:
     """A member of 4.0 or 4.1 gets FENCED_MEMBER_EPOCH for the repetition, because the first join had arrived."""
     scene = admitted().drop().found()
     assert scene.next_beat().member_id == "member-2"
@@ -110,8 +110,8 @@ def test_lost_responses_of_the_visitor_are_repeated() -> None:
     assert sent(scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)) == [("member-1", "i", 7)]
 
 
-def test_member_that_leaves_takes_its_visitor_along() -> None:
-    """The response to the visitor's join, which arrives later, changes nothing."""
+def test_member_that_leaves_takes_its_temporary_member_along() -> None:
+    """The response to the temporary member's join, which arrives later, changes nothing."""
     scene = admitted()
     in_flight = scene.request_id
     scene.leave()
@@ -122,7 +122,7 @@ def test_member_that_leaves_takes_its_visitor_along() -> None:
     assert scene.settle().state is S.UNSUBSCRIBED
 
 
-def test_join_that_is_answered_during_a_leave_has_no_visitor() -> None:
+def test_join_that_is_answered_during_a_leave_has_no_temporary_member() -> None:
     """The member takes no partition any more."""
     scene = joining(instance_id="i", has_leases=True).leave()
     scene.answer(7, {A0}).settle()

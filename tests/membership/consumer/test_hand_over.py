@@ -7,39 +7,40 @@ from enum import Enum
 
 import pytest
 
-from consumer_membership.membership.consumer.claim import ClaimState
-from consumer_membership.membership.consumer.hand_over import (
+from consumer_membership.membership.consumer.claim_states import ClaimState
+from consumer_membership.membership.consumer.hand_over import READ_EVERY_S, RESERVED_S
+from consumer_membership.membership.consumer.predecessor import (
     PREDECESSOR_TRANSITIONS,
-    READ_EVERY_S,
     READ_REFUSED_EVERY_S,
-    REPEAT_NOTE_S,
-    RESERVED_S,
-    SUCCESSOR_TRANSITIONS,
     PredecessorState,
-    SuccessorState,
 )
 from consumer_membership.membership.consumer.release_watch import IMMINENT_DESCRIPTION_S, IMMINENT_SHARE
+from consumer_membership.membership.consumer.successor import (
+    REPEAT_ANNOUNCEMENT_S,
+    SUCCESSOR_TRANSITIONS,
+    SuccessorState,
+)
 from consumer_membership.membership.effects import (
     DescribeGroup,
     LeaveCompleted,
     LosePartitions,
     PausePartitions,
     RaiseToApplication,
-    ReadNotes,
+    ReadAnnouncements,
     RevokePartitions,
     SendHeartbeat,
     WarmPartitions,
     Warned,
-    WriteNote,
+    WriteAnnouncement,
 )
 from consumer_membership.membership.events import (
+    AnnouncementNotWritten,
+    AnnouncementsNotRead,
+    AnnouncementsRead,
+    AnnouncementWritten,
     GroupDescribed,
     GroupDescribeFailed,
     HandOverEvent,
-    NoteNotWritten,
-    NotesNotRead,
-    NotesRead,
-    NoteWritten,
     Verdict,
     Warmed,
 )
@@ -50,7 +51,7 @@ from consumer_membership.types import (
     POLL_TIMEOUT_CODE,
     BrokerError,
     ConflictPolicy,
-    HandOverNote,
+    HandOverAnnouncement,
     Holder,
     TopicPartition,
 )
@@ -64,7 +65,7 @@ from tests.membership.builders import (
     Scene,
     handing_over,
     joining,
-    noted,
+    requested,
     stable,
 )
 
@@ -80,8 +81,8 @@ def holder(member_id: str = "old", *partitions: TopicPartition) -> Holder:
 
 
 def describe(scene: Scene, **holders: Holder) -> Scene:
-    """The next description is asked for, and arrives."""
-    scene.until(lambda s: s.protocol.claim.state is ClaimState.ASKED)
+    """The next description is requested, and arrives."""
+    scene.until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     return scene.feed(GroupDescribed(request_id=scene.all(DescribeGroup)[-1].request_id, holders=holders))
 
 
@@ -101,21 +102,24 @@ def warmed(scene: Scene, *, failed: bool = False) -> Scene:
     return scene.feed(Warmed(attempt=scene.all(WarmPartitions)[-1].attempt, failed=failed))
 
 
-def read(scene: Scene, *notes: HandOverNote) -> Scene:
-    """The notes that were asked for last arrive."""
-    order = scene.all(ReadNotes)[-1]
+def read(scene: Scene, *announcements: HandOverAnnouncement) -> Scene:
+    """The announcements that were requested last arrive."""
+    order = scene.all(ReadAnnouncements)[-1]
     return scene.feed(
-        NotesRead(request_id=order.request_id, notes={place: n for place in order.partitions for n in notes})
+        AnnouncementsRead(
+            request_id=order.request_id,
+            announcements={partition: one for partition in order.partitions for one in announcements},
+        )
     )
 
 
 def written(scene: Scene) -> Scene:
-    """The note is written."""
-    return scene.feed(NoteWritten(request_id=scene.all(WriteNote)[-1].request_id))
+    """The announcement is written."""
+    return scene.feed(AnnouncementWritten(request_id=scene.all(WriteAnnouncement)[-1].request_id))
 
 
 def announced(**settings: object) -> Scene:
-    """The holder can read the note."""
+    """The holder can read the announcement."""
     return written(read(warmed(warming(**settings))))
 
 
@@ -125,40 +129,42 @@ def pooled(**holders: Holder) -> Scene:
     return describe(scene, **(holders or {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}))
 
 
-def asked_by_another(scene: Scene) -> Scene:
-    """The chosen holder has a note of another successor."""
+def taken_by_another(scene: Scene) -> Scene:
+    """The chosen holder has an announcement of another successor."""
     asked = scene.protocol.claim.successor
     assert asked.holder is not None
-    note = HandOverNote(predecessor=asked.holder.member_id, successor="rival", instance_id=asked.instance_id or "")
-    return read(warmed(scene), note)
+    announcement = HandOverAnnouncement(
+        predecessor=asked.holder.member_id, successor="rival", instance_id=asked.instance_id or ""
+    )
+    return read(warmed(scene), announcement)
 
 
 def released() -> Scene:
-    """A predecessor whose place is free."""
+    """A predecessor whose id is free."""
     return handing_over().settle()
 
 
 # ---- the successor ----
 
 
-def test_successor_prepares_then_writes_a_note_and_joins_when_the_place_is_free() -> None:
-    """on_warm comes before the note, the note before the release, and the join follows the description of it."""
+def test_successor_prepares_then_writes_an_announcement_and_joins_when_the_id_is_free() -> None:
+    """on_warm comes before the announcement, and the join follows the description that shows the release."""
     scene = warming()
     assert scene.new(WarmPartitions) == [WarmPartitions(attempt=1, partitions=frozenset({ORDERS_0, ORDERS_1}))]
     assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.HAND_OVER, False)
     warmed(scene)
     assert scene.view.is_warm
-    (asked,) = scene.new(ReadNotes)
+    (asked,) = scene.new(ReadAnnouncements)
     assert asked.partitions == {ORDERS_0}
-    (order,) = read(scene).new(WriteNote)
+    (order,) = read(scene).new(WriteAnnouncement)
     assert order.partition == ORDERS_0
-    assert order.note == HandOverNote(predecessor="old", successor="member-1", instance_id="i")
+    assert order.announcement == HandOverAnnouncement(predecessor="old", successor="member-1", instance_id="i")
     describe(written(scene), i=GONE)
     assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", 0)]
 
 
 def test_join_after_the_release_needs_no_other_request() -> None:
-    """The description showed a group of the consumer protocol, and the partitions of the place, which has no owner now.
+    """The description showed a group of the consumer protocol, and the partitions of the id, which have no owner now.
 
     A first join knows neither.
     """
@@ -172,7 +178,7 @@ def test_join_after_the_release_needs_no_other_request() -> None:
 
 def test_join_after_a_failed_description_looks_for_a_classic_group() -> None:
     """The last member may have left meanwhile, and the group may be a classic one now."""
-    scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.ASKED)
+    scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
     assert [join.is_consumer_group for join in scene.new(SendHeartbeat)] == [False]
 
@@ -186,7 +192,7 @@ def test_join_with_another_id_than_the_awaited_one_expects_no_partitions() -> No
     assert [(join.heartbeat.instance_id, join.expected) for join in scene.new(SendHeartbeat)] == [(other, frozenset())]
 
 
-def test_successor_describes_the_group_every_few_milliseconds_after_its_note() -> None:
+def test_successor_describes_the_group_every_few_milliseconds_after_its_announcement() -> None:
     """The holder drains and releases: the join has to follow within milliseconds."""
     scene = announced()
     describe(scene, i=holder())
@@ -208,7 +214,7 @@ def test_successor_describes_the_group_less_often_the_longer_the_holder_drains()
 def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
     """As with on_assign, the poll that follows the exception calls the callback again."""
     scene = warmed(warming(), failed=True)
-    assert (scene.new(ReadNotes), scene.view.is_warm) == ([], False)
+    assert (scene.new(ReadAnnouncements), scene.view.is_warm) == ([], False)
     assert [order.attempt for order in scene.poll().new(WarmPartitions)] == [2]
 
 
@@ -225,29 +231,33 @@ def test_successor_prepares_again_for_more_partitions_of_the_holder() -> None:
     assert [len(order.partitions) for order in scene.new(WarmPartitions)] == [3]
 
 
-def test_note_moves_with_the_first_partition_of_the_holder() -> None:
+def test_announcement_moves_with_the_first_partition_of_the_holder() -> None:
     """The holder reads at the first partition that it owns."""
     scene = describe(announced(), i=holder("old", ORDERS_1))
-    (order,) = scene.until(lambda s: bool(s.new(WriteNote))).new(WriteNote)
+    (order,) = scene.until(lambda s: bool(s.new(WriteAnnouncement))).new(WriteAnnouncement)
     assert order.partition == ORDERS_1
 
 
-def test_note_without_effect_is_repeated() -> None:
+def test_announcement_without_effect_is_repeated() -> None:
     """Another successor may have replaced it, and have ended."""
     scene = announced()
     wrote_at = scene.now
-    while len(scene.all(WriteNote)) == 1:
+    while len(scene.all(WriteAnnouncement)) == 1:
         describe(scene.poll(), i=holder())
-    assert scene.now - wrote_at == pytest.approx(REPEAT_NOTE_S, abs=0.1)
+    assert scene.now - wrote_at == pytest.approx(REPEAT_ANNOUNCEMENT_S, abs=0.1)
 
 
 def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
     """Without READ on the helper group the member waits, as with `wait`; the log names the fix."""
     scene = warmed(warming())
-    first = scene.all(ReadNotes)[-1].request_id
-    scene.feed(NotesNotRead(request_id=first, error=LOADING))
-    read(scene.until(lambda s: bool(s.new(ReadNotes))))
-    scene.feed(NoteNotWritten(request_id=scene.all(WriteNote)[-1].request_id, error=NOT_ALLOWED, is_refused=True))
+    first = scene.all(ReadAnnouncements)[-1].request_id
+    scene.feed(AnnouncementsNotRead(request_id=first, error=LOADING))
+    read(scene.until(lambda s: bool(s.new(ReadAnnouncements))))
+    scene.feed(
+        AnnouncementNotWritten(
+            request_id=scene.all(WriteAnnouncement)[-1].request_id, error=NOT_ALLOWED, is_refused=True
+        )
+    )
     (warning,) = scene.new(Warned)
     assert "g.hand-over" in warning.message
     assert "READ" in warning.message
@@ -257,7 +267,7 @@ def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
 
 
 def test_holder_without_partitions_needs_no_preparation() -> None:
-    """There is nothing to warm, and there is no partition for a note."""
+    """There is nothing to warm, and there is no partition for an announcement."""
     scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
     assert (scene.new(WarmPartitions), scene.view.is_warm) == ([], True)
     describe(scene, i=GONE)
@@ -272,13 +282,13 @@ def test_successor_of_a_fixed_id_makes_no_request_to_a_newer_holder() -> None:
 
 
 def test_successor_of_a_holder_without_partitions_makes_no_request_to_a_newer_one() -> None:
-    """The first holder got no request, and the member that has its place now may be newer."""
+    """The first holder got no request, and the member that has its id now may be newer."""
     scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
     assert describe(scene, i=holder("newer")).all(WarmPartitions) == []
 
 
 def test_successor_makes_no_request_to_a_holder_that_the_refusal_did_not_name() -> None:
-    """The description came late, and shows a member that has taken the place since: it may be newer."""
+    """The description came late, and shows a member that has taken the id since: it may be newer."""
     assert describe(waiting(), i=holder("newer")).all(WarmPartitions) == []
 
 
@@ -291,7 +301,7 @@ def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
 
 
 def test_long_preparation_does_not_end_the_wait() -> None:
-    """The holder has nothing to release before the note, so the limit of the wait begins with it."""
+    """The holder has nothing to release before the announcement, so the limit of the wait begins with it."""
     scene = warming(max_poll_interval_s=10_000.0)
     for _ in range(3):
         scene.now += 300.0
@@ -301,20 +311,20 @@ def test_long_preparation_does_not_end_the_wait() -> None:
     assert scene.view.waits_until is not None
 
 
-def test_successor_of_a_pool_leaves_a_holder_that_another_one_asked() -> None:
+def test_successor_of_a_pool_leaves_a_holder_to_an_earlier_successor() -> None:
     """Several new processes choose different holders."""
-    scene = asked_by_another(pooled())
+    scene = taken_by_another(pooled())
     first = scene.all(WarmPartitions)[-1].partitions
-    assert scene.new(WriteNote) == []
+    assert scene.new(WriteAnnouncement) == []
     describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
     assert scene.all(WarmPartitions)[-1].partitions == {ORDERS_0, ORDERS_1} - first
-    assert asked_by_another(scene).new(WriteNote) == []
+    assert taken_by_another(scene).new(WriteAnnouncement) == []
     describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
-    assert len(asked_by_another(scene).new(WriteNote)) == 1
+    assert len(taken_by_another(scene).new(WriteAnnouncement)) == 1
 
 
-def test_successor_of_a_pool_asks_another_holder_if_its_place_went_to_another_member() -> None:
-    """Notes are hints: the place may go to a member that never wrote one."""
+def test_successor_of_a_pool_chooses_another_holder_if_its_id_went_to_another_member() -> None:
+    """Announcements are hints: the id may go to a member that never wrote one."""
     scene = written(read(warmed(pooled())))
     asked = scene.protocol.claim.successor
     others = {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}
@@ -326,9 +336,9 @@ def test_successor_of_a_pool_asks_another_holder_if_its_place_went_to_another_me
 RELEASED = Holder(member_id="ended", member_epoch=-2, partitions=frozenset({ORDERS_1}))
 
 
-def rival(predecessor: str = "ended") -> HandOverNote:
-    """The note of another successor."""
-    return HandOverNote(predecessor=predecessor, successor="rival", instance_id="i1")
+def rival(predecessor: str = "ended") -> HandOverAnnouncement:
+    """The announcement of another successor."""
+    return HandOverAnnouncement(predecessor=predecessor, successor="rival", instance_id="i1")
 
 
 def another_id_is_free() -> tuple[Scene, dict[str, Holder], str]:
@@ -342,10 +352,10 @@ def another_id_is_free() -> tuple[Scene, dict[str, Holder], str]:
 
 
 def test_id_of_a_member_that_ended_without_a_hand_over_is_taken_at_once() -> None:
-    """Kubernetes may end another process than the asked one; its partitions have no owner until then."""
+    """Kubernetes may end another process than the announced predecessor; its partitions have no owner until then."""
     scene, after, other = another_id_is_free()
     began = scene.now
-    (order,) = scene.new(ReadNotes)
+    (order,) = scene.new(ReadAnnouncements)
     assert (order.partitions, scene.new_beats) == ({ORDERS_1}, [])
     describe(read(scene), **after)
     assert ([beat.instance_id for beat in scene.new_beats], scene.now) == ([other], began)
@@ -363,58 +373,60 @@ def test_released_id_is_left_to_its_successor() -> None:
 
 
 def test_released_id_is_taken_at_once_if_its_successor_has_another_one() -> None:
-    """The note had no effect."""
+    """The announcement had no effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival()), **(after | {"outside": holder("rival", ORDERS_1)}))
     assert [beat.instance_id for beat in scene.new_beats] == [other]
 
 
-def test_note_to_an_earlier_holder_reserves_no_id() -> None:
-    """Notes stay in the helper group after they had their effect."""
+def test_announcement_to_an_earlier_holder_reserves_no_id() -> None:
+    """Announcements stay in the helper group after they had their effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival("earlier")), **after)
     assert [beat.instance_id for beat in scene.new_beats] == [other]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
-def test_unreadable_note_reserves_no_id(is_refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Notes are hints: without them the coordinator gives the id to the first member."""
+def test_unreadable_announcement_reserves_no_id(is_refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Announcements are hints: without them the coordinator gives the id to the first member."""
     scene, after, other = another_id_is_free()
-    order = scene.all(ReadNotes)[-1]
-    scene.feed(NotesNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=is_refused))
+    order = scene.all(ReadAnnouncements)[-1]
+    scene.feed(AnnouncementsNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=is_refused))
     describe(scene, **after)
     assert [beat.instance_id for beat in scene.new_beats] == [other]
 
 
-def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_a_note() -> None:
-    """Its holder cannot be asked."""
+def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_an_announcement() -> None:
+    """Nothing shows which announcement was for its holder, and there is no partition to prepare for."""
     scene, after, other = another_id_is_free()
     empty = Holder(member_id="empty", member_epoch=-2)
     describe(read(scene, rival()), **(after | {other: empty}))
     assert [beat.instance_id for beat in scene.new_beats] == [other]
 
 
-def test_successor_that_joins_elsewhere_withdraws_its_note() -> None:
-    """The holder that it asked keeps its place."""
+def test_successor_that_joins_elsewhere_withdraws_its_announcement() -> None:
+    """The holder to which it announced itself stays in the group."""
     scene, after, _ = another_id_is_free()
-    note = scene.all(WriteNote)[-1]
+    announcement = scene.all(WriteAnnouncement)[-1]
     describe(read(scene), **after).answer(1, [A1])
-    assert [(order.partition, order.note) for order in scene.new(WriteNote)] == [(note.partition, None)]
+    assert [(order.partition, order.announcement) for order in scene.new(WriteAnnouncement)] == [
+        (announcement.partition, None)
+    ]
 
 
 def test_successor_that_joins_as_planned_withdraws_nothing() -> None:
-    """Its note had its effect; the next successor's may be there by now."""
+    """Its announcement had its effect; the next successor's may be there by now."""
     scene = describe(announced(), i=GONE).answer(1, [A0])
-    assert scene.new(WriteNote) == []
+    assert scene.new(WriteAnnouncement) == []
 
 
-def test_successor_that_leaves_withdraws_its_note() -> None:
+def test_successor_that_leaves_withdraws_its_announcement() -> None:
     """Its application closes before the hand-over: nothing happens to the holder."""
-    assert [order.note for order in announced().leave().new(WriteNote)] == [None]
+    assert [order.announcement for order in announced().leave().new(WriteAnnouncement)] == [None]
 
 
-def test_successor_of_a_pool_joins_with_the_id_that_it_asked_for() -> None:
-    """The place that the application is warm for comes first."""
+def test_successor_of_a_pool_joins_with_the_id_that_it_requested() -> None:
+    """The id for whose partitions the application is ready comes first."""
     scene = written(read(warmed(pooled())))
     mine = str(scene.protocol.claim.successor.instance_id)
     other = next(i for i in POOL if i != mine)
@@ -426,7 +438,7 @@ def test_successor_of_a_pool_joins_with_the_id_that_it_asked_for() -> None:
 
 
 def test_predecessor_releases_everything_in_order_and_leaves_with_minus_two() -> None:
-    """A hand-over is a leave that the application did not ask for: pause, commit, on_revoke, then epoch -2."""
+    """A hand-over is a leave that the application did not request: pause, commit, on_revoke, then epoch -2."""
     scene = handing_over()
     assert scene.state is S.UNSUBSCRIBING
     assert isinstance(scene.step, PausePartitions)
@@ -449,38 +461,38 @@ def test_predecessor_of_a_fixed_id_ends_when_its_successor_holds_the_id() -> Non
     )
 
 
-def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_note() -> None:
-    """The successor died after its note: the place is free for a bounded time, and the note has no effect any more."""
+def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_announcement() -> None:
+    """The id is free for a limited time; the announcement of the dead successor has no effect any more."""
     scene = released()
     began = scene.now
     while not scene.new_beats:
         describe(scene.poll(), i=Holder(member_id="member-1", member_epoch=-2))
     assert RESERVED_S <= scene.now - began < RESERVED_S + 1.0
-    assert [order.note for order in scene.answer(3, [A0, A1]).new(WriteNote)] == [None]
-    scene.settle().until(lambda s: bool(s.new(ReadNotes)))
-    assert noted(scene).state is S.STABLE
-    scene.until(lambda s: bool(s.new(ReadNotes)))
-    assert noted(scene, "second").state is S.UNSUBSCRIBING
+    assert [order.announcement for order in scene.answer(3, [A0, A1]).new(WriteAnnouncement)] == [None]
+    scene.settle().until(lambda s: bool(s.new(ReadAnnouncements)))
+    assert requested(scene).state is S.STABLE
+    scene.until(lambda s: bool(s.new(ReadAnnouncements)))
+    assert requested(scene, "second").state is S.UNSUBSCRIBING
 
 
 OWN = Holder(member_id="member-1", member_epoch=-2, partitions=frozenset({ORDERS_0}))
 
 
 def handing_over_of_pool() -> Scene:
-    """A predecessor with a pool that has just read the note to it."""
+    """A predecessor with a pool that has just read the announcement to it."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
     describe(scene, i1=holder("old1")).answer(1, [A0]).settle()
-    return noted(scene.until(lambda s: bool(s.all(ReadNotes))), instance_id="i0")
+    return requested(scene.until(lambda s: bool(s.all(ReadAnnouncements))), instance_id="i0")
 
 
 def released_of_pool() -> Scene:
-    """A predecessor with a pool whose place is free; it sees that first, and reads the note to itself."""
+    """A predecessor with a pool whose id is free; it sees that first, and reads the announcement to itself."""
     scene = handing_over_of_pool().settle()
-    return noted(describe(scene, i0=OWN, i1=holder("old1")), instance_id="i0")
+    return requested(describe(scene, i0=OWN, i1=holder("old1")), instance_id="i0")
 
 
 def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one() -> None:
-    """It makes no request itself, and takes an id at once that no other successor asked for."""
+    """It makes no request itself, and takes an id at once that no other successor requested."""
     scene = released_of_pool()
     describe(scene, i0=OWN, i1=holder("old1"))
     assert (scene.new_beats, scene.state) == ([], S.JOINING)
@@ -488,11 +500,11 @@ def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one(
     assert scene.all(WarmPartitions) == []
     describe(scene, i0=holder("successor"), i1=RELEASED)
     describe(read(scene), i0=holder("successor"), i1=RELEASED)
-    assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteNote)) == (["i1"], [])
+    assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteAnnouncement)) == (["i1"], [])
 
 
 def test_predecessor_of_a_pool_joins_with_a_new_member_id_if_it_takes_another_id() -> None:
-    """The coordinator keeps the place of the released id under the former member id, with its partitions."""
+    """The coordinator keeps the released id under the former member id, with its partitions."""
     other = describe(released_of_pool(), i0=OWN, i1=RELEASED)
     describe(read(other), i0=OWN, i1=RELEASED)
     assert [(beat.member_id, beat.instance_id) for beat in other.new_beats] == [("member-2", "i1")]
@@ -506,23 +518,23 @@ def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhe
     began = scene.now
     describe(scene, i0=OWN, i1=holder("successor"))
     assert ([beat.instance_id for beat in scene.new_beats], scene.now - began < 0.1) == (["i0"], True)
-    assert [order.note for order in scene.answer(2, [A0]).new(WriteNote)] == [None]
+    assert [order.announcement for order in scene.answer(2, [A0]).new(WriteAnnouncement)] == [None]
 
 
 @pytest.mark.parametrize("pool", [(), POOL], ids=["fixed id", "pool"])
-def test_predecessor_whose_release_was_lost_releases_its_place_again(pool: tuple[str, ...]) -> None:
+def test_predecessor_whose_release_was_lost_releases_its_id_again(pool: tuple[str, ...]) -> None:
     """Otherwise no member would own the partitions until the session of the predecessor ends."""
     scene = handing_over_of_pool() if pool else handing_over()
-    place = "i0" if pool else "i"
+    instance_id = "i0" if pool else "i"
     scene.settle(answers=False).drop()
     held = Holder(member_id="member-1", member_epoch=4, partitions=frozenset({ORDERS_0}))
-    describe(scene, **{place: held, "i1": holder("old1")})
+    describe(scene, **{instance_id: held, "i1": holder("old1")})
     assert [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [
-        ("member-1", place, -2)
+        ("member-1", instance_id, -2)
     ]
     scene.answer(-2)
     began = scene.now
-    describe(scene, **{place: OWN, "i1": holder("old1")})
+    describe(scene, **{instance_id: OWN, "i1": holder("old1")})
     assert (scene.new_beats, scene.state, scene.now - began < RESERVED_S) == ([], S.JOINING, True)
 
 
@@ -533,60 +545,60 @@ def test_predecessor_of_a_pool_that_is_replaced_during_its_release_waits_for_ano
     assert (scene.finish().state, scene.new_beats) == (S.JOINING, [])
 
 
-def test_predecessor_reads_its_note_once_a_second_and_seldom_without_the_right() -> None:
+def test_predecessor_reads_its_announcement_once_a_second_and_seldom_without_the_right() -> None:
     """The brokers' refusal is logged once."""
     scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, max_poll_interval_s=1e6)
-    read(scene.until(lambda s: bool(s.new(ReadNotes))))
+    read(scene.until(lambda s: bool(s.new(ReadAnnouncements))))
     began = scene.now
-    scene.until(lambda s: bool(s.new(ReadNotes)))
+    scene.until(lambda s: bool(s.new(ReadAnnouncements)))
     assert scene.now - began == pytest.approx(READ_EVERY_S)
     for count in (1, 1):
         began = scene.now
-        order = scene.all(ReadNotes)[-1]
-        scene.feed(NotesNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
+        order = scene.all(ReadAnnouncements)[-1]
+        scene.feed(AnnouncementsNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
         assert len([one for one in scene.all(Warned) if "hand-over" in one.message]) == count
-        scene.until(lambda s: bool(s.new(ReadNotes)))
+        scene.until(lambda s: bool(s.new(ReadAnnouncements)))
         assert scene.now - began == pytest.approx(READ_REFUSED_EVERY_S)
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.WAIT, ConflictPolicy.FAIL])
-def test_other_policies_read_no_notes(policy: ConflictPolicy) -> None:
+def test_other_policies_read_no_announcements(policy: ConflictPolicy) -> None:
     """Without the policy nothing costs anything."""
     scene = stable(A0, instance_id="i", conflict_policy=policy).after(30.0)
-    assert scene.all(ReadNotes) == []
+    assert scene.all(ReadAnnouncements) == []
 
 
 @pytest.mark.parametrize(
     ("predecessor", "successor", "instance_id"),
     [("other", "successor", "i"), ("member-1", "member-1", "i"), ("member-1", "successor", "j")],
 )
-def test_note_to_another_member_is_ignored(predecessor: str, successor: str, instance_id: str) -> None:
-    """A note of an earlier membership, of this member itself, or for another id begins no hand-over."""
+def test_announcement_to_another_member_is_ignored(predecessor: str, successor: str, instance_id: str) -> None:
+    """An announcement of an earlier membership, of this member itself, or for another id begins no hand-over."""
     scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER)
-    note = HandOverNote(predecessor=predecessor, successor=successor, instance_id=instance_id)
-    assert read(scene.until(lambda s: bool(s.new(ReadNotes))), note).state is S.STABLE
+    announcement = HandOverAnnouncement(predecessor=predecessor, successor=successor, instance_id=instance_id)
+    assert read(scene.until(lambda s: bool(s.new(ReadAnnouncements))), announcement).state is S.STABLE
 
 
 def test_application_that_closes_during_a_hand_over_leaves_normally() -> None:
-    """The successor finds the place free, as after the hand-over; close() returns."""
+    """The successor finds the id free, as after the hand-over; close() returns."""
     scene = handing_over().leave().settle()
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
     assert [beat.member_epoch for beat in scene.beats][-1] == -2
 
 
 def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
-    """It has no place in the group any more."""
+    """It is not in the group any more."""
     scene = released().leave().settle()
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
 
 
 @pytest.mark.parametrize("make", [handing_over, released])
-def test_member_that_left_during_a_hand_over_ignores_its_note_afterwards(make: Callable[[], Scene]) -> None:
-    """The application subscribed again, so this member is the newer one of the two; the old note is still there."""
+def test_member_that_left_during_a_hand_over_ignores_its_announcement_afterwards(make: Callable[[], Scene]) -> None:
+    """The application subscribed again, so this member is the newer one; the old announcement is still there."""
     scene = make().leave().settle().subscribe("orders").poll().target(6, A0).settle()
-    noted(scene.until(lambda s: bool(s.new(ReadNotes))))
+    requested(scene.until(lambda s: bool(s.new(ReadAnnouncements))))
     assert scene.state is S.STABLE
-    assert noted(scene.until(lambda s: bool(s.new(ReadNotes))), "another").state is S.UNSUBSCRIBING
+    assert requested(scene.until(lambda s: bool(s.new(ReadAnnouncements))), "another").state is S.UNSUBSCRIBING
 
 
 def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
@@ -598,7 +610,7 @@ def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_in
 
 
 def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_the_drain_timeout() -> None:
-    """The successor gets the place 10 s later, the time for the last commit; the application receives an error first.
+    """The successor gets the id 10 s later, the time for the last commit; the application receives an error first.
 
     The member that comes back does not compete with its successor.
     """
@@ -615,7 +627,7 @@ def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_th
 
 
 def test_predecessor_that_is_fenced_during_a_hand_over_waits_for_its_successor() -> None:
-    """The place is the successor's: the fenced member does not compete with it."""
+    """The id is the successor's: the fenced member does not compete with it."""
     scene = handing_over().fence().finish()
     assert (scene.state, scene.new_beats, scene.all(LeaveCompleted)) == (S.JOINING, [], [])
 
@@ -632,7 +644,7 @@ SUCCESSORS: Mapping[tuple[SuccessorState, SuccessorState], Callable[[], Scene]] 
     (N.WARMING, N.RAISED): lambda: warmed(warming(), failed=True),
     (N.WARMING, N.READING): lambda: warmed(warming()),
     (N.READING, N.WRITING): lambda: read(warmed(warming())),
-    (N.READING, N.IDLE): lambda: asked_by_another(pooled()),
+    (N.READING, N.IDLE): lambda: taken_by_another(pooled()),
     (N.WRITING, N.ANNOUNCED): announced,
     (N.ANNOUNCED, N.WRITING): lambda: describe(announced(), i=holder("old", ORDERS_1)),
     (N.READING, N.REFUSED): lambda: _refused(warmed(warming())),
@@ -652,10 +664,12 @@ PREDECESSORS: Mapping[tuple[PredecessorState, PredecessorState], Callable[[], Sc
 
 
 def _refused(scene: Scene) -> Scene:
-    read_request, write_request = scene.all(ReadNotes)[-1:], scene.all(WriteNote)[-1:]
+    read_request, write_request = scene.all(ReadAnnouncements)[-1:], scene.all(WriteAnnouncement)[-1:]
     if write_request:
-        return scene.feed(NoteNotWritten(request_id=write_request[0].request_id, error=NOT_ALLOWED, is_refused=True))
-    return scene.feed(NotesNotRead(request_id=read_request[0].request_id, error=NOT_ALLOWED, is_refused=True))
+        return scene.feed(
+            AnnouncementNotWritten(request_id=write_request[0].request_id, error=NOT_ALLOWED, is_refused=True)
+        )
+    return scene.feed(AnnouncementsNotRead(request_id=read_request[0].request_id, error=NOT_ALLOWED, is_refused=True))
 
 
 def _scene_after(edge: tuple[Enum, Enum]) -> Scene:
@@ -668,8 +682,8 @@ def _scene_after(edge: tuple[Enum, Enum]) -> Scene:
 def test_scenes_cover_every_edge_of_the_tables() -> None:
     """Every edge of the tables has a scene; an edge that no member can take is a defect of its table."""
     requests = {(old, new) for old, after in followers(SUCCESSOR_TRANSITIONS).items() for new in after}
-    places = {(old, new) for old, after in followers(PREDECESSOR_TRANSITIONS).items() for new in after}
-    assert (set(SUCCESSORS), set(PREDECESSORS)) == (requests, places)
+    releases = {(old, new) for old, after in followers(PREDECESSOR_TRANSITIONS).items() for new in after}
+    assert (set(SUCCESSORS), set(PREDECESSORS)) == (requests, releases)
 
 
 @pytest.mark.parametrize("edge", [*SUCCESSORS, *PREDECESSORS], ids=lambda edge: f"{edge[0]}-{edge[1]}")
@@ -691,10 +705,10 @@ def test_member_takes_the_edge(edge: tuple[Enum, Enum], monkeypatch: pytest.Monk
 EVENTS: tuple[HandOverEvent, ...] = (
     Warmed(attempt=0),
     Warmed(attempt=0, failed=True),
-    NotesRead(request_id=10**6, notes={}),
-    NotesNotRead(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
-    NoteWritten(request_id=10**6),
-    NoteNotWritten(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
+    AnnouncementsRead(request_id=10**6, announcements={}),
+    AnnouncementsNotRead(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
+    AnnouncementWritten(request_id=10**6),
+    AnnouncementNotWritten(request_id=10**6, error=NOT_ALLOWED, is_refused=True),
 )
 
 

@@ -9,12 +9,8 @@ from enum import Enum
 
 import pytest
 
-from consumer_membership.membership.consumer.claim import (
-    CLAIM_TRANSITIONS,
-    MOST_TAKEOVERS,
-    NEWEST_FOR_S,
-    ClaimState,
-)
+from consumer_membership.membership.consumer.claim import MOST_TAKEOVERS, NEWEST_FOR_S
+from consumer_membership.membership.consumer.claim_states import CLAIM_TRANSITIONS, ClaimState
 from consumer_membership.membership.consumer.release_watch import LIKELY_FOR_S, MANY_HOLDERS, QUICK_DESCRIPTION_S
 from consumer_membership.membership.consumer.session_timeout import LONGEST_SESSION_S
 from consumer_membership.membership.effects import (
@@ -109,7 +105,7 @@ def waits_until_fatal(scene: Scene, holder: str) -> None:
     """The holder stays until the member that waits for it gives up."""
     while scene.state is S.JOINING:
         scene.until(lambda s: bool(s.new(DescribeGroup) or s.new_beats)).poll()
-        if len(scene.all(DescribeGroup)) and scene.protocol.claim.state is ClaimState.ASKED:
+        if len(scene.all(DescribeGroup)) and scene.protocol.claim.state is ClaimState.DESCRIBING:
             describe(scene, i=living(holder))
         if scene.protocol.heartbeats.in_flight is not None:
             scene.reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
@@ -851,13 +847,15 @@ CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
     (C.LOOKING, C.READY): lambda: (
         held(joining(instance_id="i").feed(CoordinatorLost(reason="closed"))).after(MAX_POLL_S).poll()
     ),
-    (C.LOOKING, C.ASKED): lambda: joining(instance_pool=POOL),
-    (C.ASKED, C.READY): pooled,
-    (C.ASKED, C.LOOKING): lambda: pooled(i0=living("m"), i1=living("n"), i2=living("o")),
-    (C.ASKED, C.RELEASING): lambda: describe(conflict()),
-    (C.ASKED, C.REFUSED): lambda: pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o")),
+    (C.LOOKING, C.DESCRIBING): lambda: joining(instance_pool=POOL),
+    (C.DESCRIBING, C.READY): pooled,
+    (C.DESCRIBING, C.LOOKING): lambda: pooled(i0=living("m"), i1=living("n"), i2=living("o")),
+    (C.DESCRIBING, C.RELEASING): lambda: describe(conflict()),
+    (C.DESCRIBING, C.REFUSED): lambda: pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o")),
     (C.READY, C.CHECKING): lambda: conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD),
-    (C.ASKED, C.CHECKING): lambda: describe(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD, holder=None), i=living("m")),
+    (C.DESCRIBING, C.CHECKING): lambda: describe(
+        conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD, holder=None), i=living("m")
+    ),
     (C.CHECKING, C.LOOKING): lambda: checked(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD), is_dead=False),
     (C.CHECKING, C.RELEASING): lambda: checked(conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD), is_dead=True),
     (C.CHECKING, C.READY): lambda: conflict(ConflictPolicy.TAKEOVER_WHEN_DEAD).after(MAX_POLL_S).poll(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.membership.consumer.claim import MOST_TAKEOVERS, ClaimState
+from consumer_membership.membership.consumer.claim import MOST_TAKEOVERS
+from consumer_membership.membership.consumer.claim_states import ClaimState
 from consumer_membership.membership.effects import CheckHolder, DescribeGroup, InstanceReleased, Warned
 from consumer_membership.membership.events import (
     GroupDescribed,

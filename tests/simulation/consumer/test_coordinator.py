@@ -361,9 +361,9 @@ def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) ->
     assert newcomer.join() == Granted(
         member_epoch=before, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=given
     )
-    visitor = Member(consumer, "m4", topics=())
-    assert visitor.join().assignment == NOTHING
-    visitor.ask(-1)
+    temporary = Member(consumer, "m4", topics=())
+    assert temporary.join().assignment == NOTHING
+    temporary.ask(-1)
     consumer.until(lambda: newcomer.beat().member_epoch > before)
     assert newcomer.whole(given) == given
     consumer.until(lambda: first.beat().member_epoch == newcomer.epoch)

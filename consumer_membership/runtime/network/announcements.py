@@ -1,4 +1,4 @@
-"""Reads and writes the notes for hand-overs, which are offset metadata of a helper group without members.
+"""Reads and writes the announcements for hand-overs, which are offset metadata of a helper group without members.
 
 The helper group may have another coordinator than the member's group. It is looked up before the first request, and
 again after each failure. Each request is sent once: the core decides when to repeat it.
@@ -7,28 +7,28 @@ again after each failure. Each request is sent once: the core decides when to re
 from __future__ import annotations
 
 from consumer_membership.errors import TransportError, UnsupportedProtocolError
-from consumer_membership.membership.effects import CommitOffsets, ReadNotes, WriteNote
+from consumer_membership.membership.effects import CommitOffsets, ReadAnnouncements, WriteAnnouncement
 from consumer_membership.membership.events import (
+    AnnouncementNotWritten,
+    AnnouncementsNotRead,
+    AnnouncementsRead,
+    AnnouncementWritten,
     CommitAnswered,
     CommitFailed,
     CommitVerdict,
-    NoteNotWritten,
-    NotesNotRead,
-    NotesRead,
-    NoteWritten,
 )
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, exchange, unreached
 from consumer_membership.runtime.network.group_client import GroupClient
-from consumer_membership.translation.hand_over_notes import helper_group, note_text, parse_note
+from consumer_membership.translation.announcements import announcement_text, helper_group, parse_announcement
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata
 
 #: The number of the commit; only one commit is in flight.
 _COMMIT_ID = 1
 
 
-class HandOverNotes:
-    """The notes of one group, over the connections of a cluster."""
+class Announcements:
+    """The announcements of one group, over the connections of a cluster."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
@@ -36,8 +36,8 @@ class HandOverNotes:
         self._group_id = helper_group(group_id)
         self._coordinator: BrokerAddress | None = None
 
-    async def read(self, order: ReadNotes) -> NotesRead | NotesNotRead:
-        """Return the notes at these partitions."""
+    async def read(self, order: ReadAnnouncements) -> AnnouncementsRead | AnnouncementsNotRead:
+        """Return the announcements at these partitions."""
         try:
             found = await self._group.fetch_committed(
                 await self._find(),
@@ -51,22 +51,22 @@ class HandOverNotes:
         except BrokerRefusal as refusal:
             self._coordinator = None
             is_refused = not (refusal.retriable or refusal.rediscover)
-            return NotesNotRead(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
+            return AnnouncementsNotRead(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
         except (TransportError, UnsupportedProtocolError) as failure:
             self._coordinator = None
-            return NotesNotRead(request_id=order.request_id, error=unreached(failure))
-        notes = {
-            partition: note
+            return AnnouncementsNotRead(request_id=order.request_id, error=unreached(failure))
+        announcements = {
+            partition: announcement
             for partition, committed in found.items()
-            if committed is not None and (note := parse_note(committed.metadata)) is not None
+            if committed is not None and (announcement := parse_announcement(committed.metadata)) is not None
         }
-        return NotesRead(request_id=order.request_id, notes=notes)
+        return AnnouncementsRead(request_id=order.request_id, announcements=announcements)
 
-    async def write(self, order: WriteNote) -> NoteWritten | NoteNotWritten:
-        """Write the note at its partition, or withdraw the one that is there."""
+    async def write(self, order: WriteAnnouncement) -> AnnouncementWritten | AnnouncementNotWritten:
+        """Write the announcement at its partition, or withdraw the one that is there."""
         commit = CommitOffsets(
             commit_id=_COMMIT_ID,
-            offsets={order.partition: OffsetAndMetadata(offset=0, metadata=note_text(order.note))},
+            offsets={order.partition: OffsetAndMetadata(offset=0, metadata=announcement_text(order.announcement))},
             member_id=NO_MEMBER_ID,
             member_epoch=NO_EPOCH,
             instance_id=None,
@@ -77,17 +77,17 @@ class HandOverNotes:
             )
         except BrokerRefusal as refusal:
             is_refused = not (refusal.retriable or refusal.rediscover)
-            return NoteNotWritten(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
+            return AnnouncementNotWritten(request_id=order.request_id, error=refusal.error, is_refused=is_refused)
         except (TransportError, UnsupportedProtocolError) as failure:
-            return NoteNotWritten(request_id=order.request_id, error=unreached(failure))
+            return AnnouncementNotWritten(request_id=order.request_id, error=unreached(failure))
         if isinstance(outcome, CommitAnswered) and (error := outcome.errors[order.partition]) is None:
-            return NoteWritten(request_id=order.request_id)
+            return AnnouncementWritten(request_id=order.request_id)
         self._coordinator = None
         if isinstance(outcome, CommitAnswered) and error is not None:
             is_refused = outcome.verdict is CommitVerdict.FINAL
-            return NoteNotWritten(request_id=order.request_id, error=error, is_refused=is_refused)
+            return AnnouncementNotWritten(request_id=order.request_id, error=error, is_refused=is_refused)
         reason = outcome.reason if isinstance(outcome, CommitFailed) else "no response"
-        return NoteNotWritten(request_id=order.request_id, error=unreached(reason))
+        return AnnouncementNotWritten(request_id=order.request_id, error=unreached(reason))
 
     async def _find(self) -> BrokerAddress:
         """Return the coordinator of the helper group.
