@@ -17,20 +17,39 @@ rules for static members only: `missed_generation` and `forget_unwritten`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from consumer_membership.assignors.assignor import NO_GENERATION, Assigned, AssignmentObserver, Assignor
 from consumer_membership.membership.classic.exchanges import JoinAnswered, NotifyAssignor, SyncAnswered
 from consumer_membership.membership.event_context import EventContext
-from consumer_membership.types import GroupProtocol, TopicPartition
+from consumer_membership.types import (
+    FATAL_CODE,
+    ILLEGAL_GENERATION_CODE,
+    BrokerError,
+    GroupProtocol,
+    TopicIdPartition,
+    TopicPartition,
+)
+
+
+def topic_key(topic: str) -> UUID:
+    """Return a replacement for the topic's id: the classic protocol has no topic ids, so the name makes one."""
+    return uuid5(NAMESPACE_OID, topic)
+
+
+def key_of(partition: TopicPartition) -> TopicIdPartition:
+    """Return the partition as the parts identify it that both protocols share."""
+    return TopicIdPartition(topic_key(partition.topic), partition.partition)
 
 
 class ClassicAssignment:
     """The generations and the assignment of one member; `Ownership` has the partitions that it owns."""
 
-    def __init__(self, event: EventContext, assignors: Iterable[Assignor], *, is_static: bool) -> None:
+    def __init__(self, event: EventContext, assignors: Sequence[Assignor], *, is_static: bool) -> None:
         self._event = event
         self._is_static = is_static
+        self._supported = frozenset(one.name for one in assignors)
         #: The names of the assignors that receive an assignment before it is applied.
         self._observers = frozenset(one.name for one in assignors if isinstance(one, AssignmentObserver))
         #: From the last JoinGroup response: the generation, the type of the group, and the assignor that it chose.
@@ -76,13 +95,30 @@ class ClassicAssignment:
         """Whether an assignment was received, and its assignor has not returned from `on_assignment` yet."""
         return self._received is not None
 
-    def missed_generation(self, event: JoinAnswered) -> bool:
-        """Whether a static member was not in a generation before this one: others may have had its partitions.
+    def missed_generation(self, event: JoinAnswered) -> BrokerError | None:
+        """Return the error of a static member that was not in a generation before this one; None: it missed none.
 
-        It may also have joined, and not have received the response: the two cannot be distinguished.
+        Other members may have had its partitions. The member may also have joined, and not have received the response:
+        the two cannot be distinguished.
         """
         is_gap = NO_GENERATION != self.joined_generation < event.generation - 1
-        return is_gap and self._is_static and event.group_protocol is GroupProtocol.CLASSIC
+        if not is_gap or not self._is_static or event.group_protocol is not GroupProtocol.CLASSIC:
+            return None
+        message = (
+            f"generations between {self.joined_generation} and {event.generation} of the group did not include this "
+            "member"
+        )
+        return BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message)
+
+    def unsupported_assignor(self) -> BrokerError | None:
+        """Return the error if the group chose an assignor that this member does not have; None: it has it."""
+        if self.assignor in self._supported:
+            return None
+        message = (
+            f"the group chose the assignor {self.assignor!r}, which this member does not support; set "
+            "partition.assignment.strategy to the same assignors in every member"
+        )
+        return BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=message)
 
     # ---- one rebalance ----
 

@@ -1,4 +1,4 @@
-"""When a member of a classic group sends its next heartbeat, and when its session is over.
+"""The heartbeats of a member of a classic group: when it sends the next one, and when its session is over.
 
 A member learns of a rebalance by a heartbeat (REBALANCE_IN_PROGRESS). Without changes the interval is
 `heartbeat.interval.ms`. While records flow, a rebalance would stop or move some of them, so the member sends more
@@ -11,6 +11,8 @@ from __future__ import annotations
 from math import inf
 
 from consumer_membership.membership.backoff import Backoff
+from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat
+from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.pace import Pace
 from consumer_membership.types import Instant
 
@@ -20,12 +22,20 @@ FIRST_S = (0.02, 0.02, 0.02, 0.02, 0.05, 0.1)
 
 
 class ClassicHeartbeats:
-    """The heartbeat schedule of one member; `interval_s` is the longest time between two.
+    """The heartbeats of one member; `interval_s` is the longest time between two.
 
     `active_interval_s` is the time between two while records flow; 0 switches that off.
     """
 
-    def __init__(self, interval_s: float, active_interval_s: float, session_timeout_s: float, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        event: EventContext,
+        interval_s: float,
+        active_interval_s: float,
+        session_timeout_s: float,
+        backoff: Backoff,
+    ) -> None:
+        self._event = event
         self._interval_s = interval_s
         self._active_interval_s = active_interval_s
         self._session_timeout_s = session_timeout_s
@@ -83,6 +93,11 @@ class ClassicHeartbeats:
         return until if self._doubted_at is None else min(until, self._doubted_at)
 
     @property
+    def is_session_running(self) -> bool:
+        """Whether the session that the last answered heartbeat began cannot have ended yet."""
+        return self.confirmed_at is not None and self._event.now - self.confirmed_at < self._session_timeout_s
+
+    @property
     def is_doubted(self) -> bool:
         """Whether only the response to the pending JoinGroup can show if the member is still in its group."""
         return self._doubted_at is not None
@@ -127,12 +142,16 @@ class ClassicHeartbeats:
         if self._undisturbed_at is not None:
             self._undisturbed_at -= seconds
 
-    def sending(self, request_id: int, now: Instant) -> None:
-        """A heartbeat goes out under this number."""
-        self.in_flight = request_id
-        self._sent_at = now
+    def send(self, *, generation: int, member_id: str, instance_id: str | None) -> None:
+        """Send a heartbeat."""
+        self.in_flight = request_id = self._event.next_request_id()
+        self._sent_at = self._event.now
         self._is_urgent = False
         self.pace.beat()
+        beat = SendClassicHeartbeat(
+            request_id=request_id, generation=generation, member_id=member_id, instance_id=instance_id
+        )
+        self._event.emit(beat)
 
     def confirmed(self, now: Instant, *, is_undisturbed: bool) -> None:
         """The session continues: a success (`is_undisturbed`), or the notice of a rebalance."""

@@ -12,24 +12,25 @@ partitions, after a sync it is the assignment from the leader.
 | `heartbeat` | when heartbeats are sent, when the session and the lease end |
 | `leader` | the work for the whole group, if this member leads |
 | `pattern` | the topics that match the subscribed patterns |
-| `place` | the stale member that holds the place of this instance in a full group |
+| `former_member` | the member of the former process, which a full group still counts |
+| `leave`, `commit_answers` | none: they interpret the requests and responses that their names say |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import assert_never
-from uuid import NAMESPACE_OID, UUID, uuid5
 
 from consumer_membership.errors import InternalError
-from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignment import ClassicAssignment
+from consumer_membership.membership.classic.assignment import ClassicAssignment, key_of, topic_key
+from consumer_membership.membership.classic.commit_answers import CommitAnswers
+from consumer_membership.membership.classic.former_member import FormerMember
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
+from consumer_membership.membership.classic.leave import EXPIRES, ClassicLeave
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
-from consumer_membership.membership.classic.place import REMOVAL_REASON, Place
 from consumer_membership.membership.classic.requests import RebalanceRequests
 from consumer_membership.membership.classic.states import (
     CLASSIC_IN_GROUP,
@@ -55,15 +56,12 @@ from consumer_membership.membership.states import MemberState, StateMachine, Tri
 from consumer_membership.membership.view import ProtocolView
 from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.types import (
-    FATAL_CODE,
     GROUP_FULL_CODE,
-    ILLEGAL_GENERATION_CODE,
     NO_MEMBER_ID,
     UNKNOWN_MEMBER_CODE,
     BrokerError,
     GroupProtocol,
     Instant,
-    LeaveOption,
     TopicIdPartition,
     TopicPartition,
 )
@@ -71,24 +69,12 @@ from consumer_membership.types import (
 _S, _T = ClassicState, ClassicTrigger
 _V = ex.ClassicVerdict
 
-#: Java's reasons, which brokers log.
+#: The reason of the first join, which brokers log.
 INITIAL = "initialized by the application's poll"
-CLOSES = "the consumer is being closed"
-EXPIRES = "consumer poll timeout has expired."
 #: The states in which heartbeats keep the member's partitions.
 _OWNS = frozenset({_S.PREPARING, _S.RECONCILE, _S.STABLE})
 #: The states in which commits are accepted: not while the group joins.
 _COMMITS = _OWNS | {_S.UNSUBSCRIBING}
-
-
-def key_of(partition: TopicPartition) -> TopicIdPartition:
-    """The partition as the shared parts identify it: the classic protocol has no topic ids, so the name makes one."""
-    return TopicIdPartition(topic_key(partition.topic), partition.partition)
-
-
-def topic_key(topic: str) -> UUID:
-    """The replacement for the id of the topic with this name."""
-    return uuid5(NAMESPACE_OID, topic)
 
 
 class ClassicProtocol:
@@ -103,7 +89,6 @@ class ClassicProtocol:
         self._history = context.history
         self._coordinator = context.coordinator
         self._ownership = context.ownership
-        self._commits = context.commits
         self._reconciler = context.reconciler
         self._watch = context.watch
         self._leave = context.leave
@@ -115,17 +100,20 @@ class ClassicProtocol:
         #: Why the member has to join again, for the broker's log; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = context.new_backoff()
-        self.place = Place(context.event, settings.instance_id, classic.session_timeout_s)
+        self.former_member = FormerMember(context.event, settings.instance_id, classic.session_timeout_s)
         self.patterns = SubscribedPatterns(
             context.event, classic.refresh_interval_s, context.new_backoff(), classic.blacklist
         )
         self.heartbeats = ClassicHeartbeats(
+            context.event,
             classic.heartbeat_interval_s,
             settings.active_heartbeat_interval_s,
             classic.session_timeout_s,
             context.new_backoff(),
         )
         self.leader = Leader(context.event, classic, context.new_backoff(), context.jitter)
+        self._leaving = ClassicLeave(context)
+        self._commit_answers = CommitAnswers(context, self.heartbeats)
         # With patterns this member has the list of all topics already.
         self._watch.list_all(does=False)
         self.patterns.subscribe(self._watch.subscription.patterns)
@@ -196,16 +184,10 @@ class ClassicProtocol:
         return event.error if self.state is _S.JOINING else None
 
     @property
-    def _change(self) -> str | None:
-        """Why the last JoinGroup is outdated; None: it is not, or the list of topics has not arrived yet."""
-        is_resolved = self.patterns.is_resolved
-        return self.requests.change(self._watch.subscription, self.topics) if is_resolved else None
-
-    @property
     def _lease_until(self) -> Instant | None:
         """Until when the owned partitions are certainly owned; None: it owns none.
 
-        The coordinator keeps the place of a member whose JoinGroup is pending, even if their connection is cut. The
+        The coordinator keeps a member whose JoinGroup is pending, even if their connection is cut. The
         member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease continues
         while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
@@ -265,7 +247,7 @@ class ClassicProtocol:
     def _forget(self) -> None:
         """Have no generation, and wait for no response."""
         self.requests.forget()
-        self.place.forget()
+        self.former_member.forget()
         self.heartbeats.forget()
         self.assignment.forget()
 
@@ -279,7 +261,7 @@ class ClassicProtocol:
         self, trigger: Trigger | ClassicTrigger, reason: str, *, delay_s: float = 0.0, is_newest: bool = False
     ) -> None:
         self._schedule_join(reason, delay_s)
-        self.place.begin(is_newest=is_newest)
+        self.former_member.begin(is_newest=is_newest)
         self._fire(trigger, reason)
 
     def _join_again(self, reason: str, *, delay_s: float = 0.0) -> None:
@@ -313,7 +295,7 @@ class ClassicProtocol:
     # ---- leaving ----
 
     def resign(self) -> None:
-        """A dynamic member leaves, without waiting for the response; a static one keeps its place."""
+        """Leave without waiting for the response, as a dynamic member; a static one stays in the group."""
         self._resign(EXPIRES)
 
     def _resign(self, reason: str) -> None:
@@ -322,41 +304,12 @@ class ClassicProtocol:
 
     def _leave_without_waiting(self, reason: str) -> None:
         """Leave permanently without waiting for a response, also as a static member."""
-        if self._coordinator.is_known and self.member_id != NO_MEMBER_ID:
-            self._send_leave(self._event.next_request_id(), self.member_id, reason)
+        self._leaving.send_and_forget(self.member_id, reason)
         self.member_id = NO_MEMBER_ID
 
     def leave(self, gives_up_at: Instant) -> Left | None:
-        """Everything was released: send the leave, once (rules 4.8)."""
-        option = self._leave.option
-        stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
-        is_unknown = self.member_id == NO_MEMBER_ID
-        if is_unknown and self.requests.is_waiting and not stays and self._event.now < self._leave.by:
-            # The JoinGroup in flight may create a member, whose id comes with its response: it has to leave.
-            return None
-        if is_unknown:
-            return Left("the member never joined")
-        if stays:
-            return Left("the member keeps its place until its session ends")
-        if self._coordinator.is_known:
-            request_id = self._event.next_request_id()
-            self._send_leave(request_id, self.member_id, CLOSES)
-            self._leave.send(request_id, self._event.now)
-        elif self._event.now >= gives_up_at:
-            return Left("no coordinator was found to leave; the broker removes the member when its session ends")
-        return None
-
-    def _remove_stale_member(self) -> None:
-        """Have the stale member of this instance removed, because the full group has no other place."""
-        request_id = self._event.next_request_id()
-        self.place.ask(request_id)
-        self._send_leave(request_id, NO_MEMBER_ID, REMOVAL_REASON)
-
-    def _send_leave(self, request_id: int, member_id: str, reason: str) -> None:
-        leave = ex.SendClassicLeave(
-            request_id=request_id, member_id=member_id, instance_id=self._settings.instance_id, reason=reason
-        )
-        self._event.emit(leave)
+        """Send the leave, once: everything was released."""
+        return self._leaving.send(self.member_id, gives_up_at, is_joining=self.requests.is_waiting)
 
     # ---- time and circumstances ----
 
@@ -366,7 +319,7 @@ class ClassicProtocol:
         if patterns.refusal is not None:
             self._resign("the subscribed pattern cannot be read")
             return Fatal(patterns.refusal)
-        patterns.ask_if_due()
+        patterns.request_if_due()
         return None
 
     def advance(self) -> MembershipEnd | None:
@@ -380,7 +333,7 @@ class ClassicProtocol:
             case _S.JOINING:
                 conclusion = self._join_if_due()
             case _S.SYNCING if self._computes:
-                self._check_topics_if_due()
+                self.leader.check_if_due(self.topics)
             case _S.RECONCILE:
                 conclusion = self._advance_reconciling()
             case _S.STABLE:
@@ -413,9 +366,9 @@ class ClassicProtocol:
         requests = self.requests
         if requests.is_waiting or not self._coordinator.is_known or self._event.now < requests.join_at:
             return None
-        if self.place.removal_is_due:
-            self._remove_stale_member()
-        if self.place.request is not None or not self.patterns.is_resolved:
+        if self.former_member.removal_is_due:
+            self.former_member.remove()
+        if self.former_member.request is not None or not self.patterns.is_resolved:
             return None
         failure = requests.join(
             member_id=self.member_id,
@@ -435,9 +388,6 @@ class ClassicProtocol:
         """Whether a leader still has to send the assignment of its group."""
         return self.state is _S.SYNCING and not self.requests.is_waiting and not self.assignment.is_notifying
 
-    def _check_topics_if_due(self) -> None:
-        self.leader.check_if_due(self.topics)
-
     def _advance_reconciling(self) -> MembershipEnd | None:
         ownership, reconciler = self._ownership, self._reconciler
         if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
@@ -453,9 +403,11 @@ class ClassicProtocol:
     def _advance_stable(self) -> MembershipEnd | None:
         if self.leader.repair():
             self.rejoins_because = "withheld partitions are still unassigned"
-        reason = self.rejoins_because or self._change
+        reason = self.rejoins_because
+        if reason is None and self.patterns.is_resolved:
+            reason = self.requests.change(self._watch.subscription, self.topics)
         if reason is None:
-            self._check_topics_if_due()
+            self.leader.check_if_due(self.topics)
             return None
         self._prepare(_T.REBALANCE, reason)
         return self._advance_preparing()
@@ -471,15 +423,9 @@ class ClassicProtocol:
             return
         if self._event.now < self._heartbeat_due_at:
             return
-        request_id = self._event.next_request_id()
-        self.heartbeats.sending(request_id, self._event.now)
-        beat = ex.SendClassicHeartbeat(
-            request_id=request_id,
-            generation=self.generation,
-            member_id=self.member_id,
-            instance_id=self._settings.instance_id,
+        self.heartbeats.send(
+            generation=self.generation, member_id=self.member_id, instance_id=self._settings.instance_id
         )
-        self._event.emit(beat)
 
     def next_deadline(self) -> Instant | None:
         """When the join, the heartbeat, or a check of the topics is due; None: nothing is."""
@@ -490,7 +436,7 @@ class ClassicProtocol:
             moments.append(self.leader.check_at)
         elif self.state is _S.STABLE:
             moments.append(self.leader.due_at)
-        is_free = not self.requests.is_waiting and self.place.request is None
+        is_free = not self.requests.is_waiting and self.former_member.request is None
         if self.state is _S.JOINING and is_free and self._coordinator.is_known and self.patterns.is_resolved:
             moments.append(self.requests.join_at)
         if self._may_heartbeat:
@@ -521,7 +467,7 @@ class ClassicProtocol:
             case ex.ClassicLeft():
                 return self._on_left(event)
             case ex.ClassicCommitAnswered():
-                return self._on_commit_answered(event)
+                return self._commit_answers.handle(event, self.state, self.generation)
             case ex.TopicsDescribed():
                 self._on_topics_described(event)
             case ex.TopicsNotDescribed():
@@ -559,37 +505,6 @@ class ClassicProtocol:
         if self.member_id != NO_MEMBER_ID:
             self.requests.forget()
 
-    def _on_commit_answered(self, event: ex.ClassicCommitAnswered) -> MembershipEnd | None:
-        answer = event.answer
-        if not self._commits.is_pending(answer.commit_id):
-            return None
-        is_of_this_generation = self._commits.epoch_of(answer.commit_id) == self.generation
-        if self._was_overtaken(event, is_of_this_generation=is_of_this_generation):
-            self._commits.answered(replace(answer, verdict=ev.CommitVerdict.STALE_EPOCH))
-            return None
-        if answer.verdict is ev.CommitVerdict.REDISCOVER:
-            self._coordinator.search("a commit was rejected with NOT_COORDINATOR")
-        self._commits.answered(answer)
-        errors = [error for error in answer.errors.values() if error is not None]
-        is_heard = self.state in CLASSIC_IN_GROUP or self.state is _S.UNSUBSCRIBING
-        if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
-            return Fatal(errors[0])
-        if event.membership is not None:
-            # The next heartbeat has the same information: the member acts on that.
-            self.heartbeats.send_now()
-        return None
-
-    def _was_overtaken(self, event: ex.ClassicCommitAnswered, *, is_of_this_generation: bool) -> bool:
-        """Whether a rebalance overtook the commit: the next generation commits retained partitions.
-
-        Java's client leaves that to the application (RebalanceInProgressException).
-        """
-        if event.membership not in (_V.REJOIN_KEEP_ID, _V.REJOIN_NOW):
-            return False
-        refused = {partition for partition, error in event.answer.errors.items() if error is not None}
-        gathers = self.state in (_S.JOINING, _S.SYNCING)
-        return (gathers or not is_of_this_generation) and not refused.isdisjoint(self._ownership.named_owned)
-
     # ---- joining ----
 
     def _on_join_answered(self, event: ex.JoinAnswered) -> MembershipEnd | None:
@@ -602,23 +517,14 @@ class ClassicProtocol:
         now = self._event.now
         self._backoff.reset()
         self.last_heartbeat_at = now
-        if self._reconciler.may_hold and self.assignment.missed_generation(event):
-            message = (
-                f"generations between {self.generation} and {event.generation} of the group did not include this member"
-            )
-            return self._fence(
-                BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message), keeps_id=True
-            )
+        if self._reconciler.may_hold and (missed := self.assignment.missed_generation(event)) is not None:
+            return self._fence(missed, keeps_id=True)
         self.heartbeats.gathered(self.requests.sent_at, now)
         self.assignment.joined(event)
-        self.place.joined(has_new_id=has_new_id)
-        if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
-            message = (
-                f"the group chose the assignor {event.protocol_name!r}, which this member does not support; set "
-                "partition.assignment.strategy to the same assignors in every member"
-            )
+        self.former_member.joined(has_new_id=has_new_id)
+        if (unsupported := self.assignment.unsupported_assignor()) is not None:
             self._resign("the group chose an assignor that this member does not support")
-            return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=message))
+            return Fatal(unsupported)
         self.rejoins_because = None
         self._fire(_T.GATHERED, f"generation {event.generation} has joined")
         self.leader.begin(event)
@@ -643,28 +549,26 @@ class ClassicProtocol:
         if event.verdict is _V.MEMBER_ID_REQUIRED:
             # It has an id, or is assigned none: no coordinator does that, and to obey at once would be a storm.
             return self._on_error(_V.RETRY, event.error)
-        if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error):
+        if event.error.code == GROUP_FULL_CODE and self.former_member.may_be_counted(event.error):
             self._history.note_error(event.error)
-            delay_s = 0.0 if self.place.removal_is_due else self._backoff.next_delay()
+            delay_s = 0.0 if self.former_member.removal_is_due else self._backoff.next_delay()
             self._join_again(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
             return None
         return self._on_error(event.verdict, event.error)
 
     def _on_left(self, event: ex.ClassicLeft) -> MembershipEnd | None:
-        if event.request_id == self._leave.request:
-            outcome = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
-            return Left(f"the coordinator {outcome}")
-        if event.request_id == self.place.request and self.state is _S.JOINING:
+        if event.request_id == self.former_member.request and self.state is _S.JOINING:
             return self._on_removal_answered(event)
-        return None
+        return self._leaving.answered(event)
 
     def _on_removal_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
-        """The removal of this instance's stale member was answered: join again, or end."""
-        end = self.place.answered(event.verdict, event.error)
+        """The removal of the former member was answered: join again, or end."""
+        end = self.former_member.answered(event.verdict, event.error)
         if end is not None:
             return end
         self._join_again(
-            "a place in the full group was freed", delay_s=0.0 if event.error is None else self._backoff.next_delay()
+            "the full group no longer counts the former member",
+            delay_s=0.0 if event.error is None else self._backoff.next_delay(),
         )
         if event.error is not None and event.verdict is _V.REDISCOVER:
             self._coordinator.search(event.error.name)
@@ -683,7 +587,7 @@ class ClassicProtocol:
             return
         self.requests.forget()
         self._backoff.reset()
-        self.place.written()
+        self.former_member.written()
         self.heartbeats.synced(self.requests.sent_at)
         if self._is_outdated(event.assignment):
             return
@@ -768,21 +672,18 @@ class ClassicProtocol:
     def _on_exchange_failed(self, event: ex.ExchangeFailed) -> MembershipEnd | None:
         """No response: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
         number = event.request_id
-        if number == self._leave.request:
-            return Left(
-                f"the leave request was not answered ({event.reason}); the coordinator removes the member when its "
-                "session ends"
-            )
+        if (end := self._leaving.unanswered(number, event.reason)) is not None:
+            return end
         if number == self.heartbeats.in_flight:
             self.heartbeats.failed(self._event.now)
             self._coordinator.miss_answer(event.reason)
         elif self.requests.awaits(number) and self.state is _S.UNSUBSCRIBING:
             self.requests.forget()
-        elif number == self.place.request or self.requests.awaits(number):
-            if number == self.place.request:
-                self.place.forget()
+        elif number == self.former_member.request or self.requests.awaits(number):
+            if number == self.former_member.request:
+                self.former_member.forget()
             elif self.member_id == NO_MEMBER_ID:
-                self.place.unanswered()
+                self.former_member.unanswered()
             self._join_again(f"no response: {event.reason}", delay_s=self._backoff.next_delay())
             self._coordinator.miss_answer(event.reason)
         return None
@@ -840,7 +741,7 @@ class ClassicProtocol:
                 return self._fence(error, keeps_id=True)
             case _V.REJOIN_NOW:
                 self._join_again(f"rebalance failed due to {error.name}")
-            case _V.FATAL if self.place.may_rejoin_without_id(error):
+            case _V.FATAL if self.former_member.may_rejoin_without_id(error):
                 return self._fence(error)
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
                 return Fatal(error)
@@ -855,13 +756,10 @@ class ClassicProtocol:
         generation was written to the log; before that, a coordinator that moved may have forgotten it, or have removed
         it for a late SyncGroup. In a group of the consumer protocol a member that joins too late is removed.
         """
-        confirmed_at = self.heartbeats.confirmed_at
         if not self._settings.is_static or self.state not in CLASSIC_IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
             return False
-        if confirmed_at is None or not self.assignment.is_written:
-            return False
         cannot_be_late = self.assignment.group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
-        return cannot_be_late and self._event.now - confirmed_at < self.classic.session_timeout_s
+        return cannot_be_late and self.assignment.is_written and self.heartbeats.is_session_running
 
     # ---- the view ----
 
@@ -872,7 +770,7 @@ class ClassicProtocol:
             instance_id=self._settings.instance_id,
             member_epoch=max(self.generation, 0),
             wait=self._wait(),
-            waits_until=self.place.waits_until(),
+            waits_until=self.former_member.waits_until(),
             heartbeat_interval_s=self.classic.heartbeat_interval_s,
             session_timeout_s=self.classic.session_timeout_s if self._settings.is_static else None,
             lease_until=self._lease_until,
@@ -880,12 +778,12 @@ class ClassicProtocol:
         )
 
     def _wait(self) -> Wait | None:
-        place = self.place
+        former = self.former_member
         if not self.patterns.is_resolved and self.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
             return Wait(what=WaitsFor.TOPIC_LIST, since=self.patterns.waits_since)
         match self.state:
-            case _S.JOINING if (detail := place.describe()) is not None:
-                since = place.waits_since or self._history.since
+            case _S.JOINING if (detail := former.describe()) is not None:
+                since = former.waits_since or self._history.since
                 return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
             case _S.JOINING:
                 waits_for = WaitsFor.OTHER_MEMBERS

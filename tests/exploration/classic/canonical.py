@@ -111,8 +111,8 @@ def _place_static(process: Process, now: float) -> None:
     is_recent = confirmed_at is not None and now - confirmed_at < inside.classic(member).classic.session_timeout_s
     inside.classic(member).heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
     if not member.settings.is_static:
-        place = inside.classic(member).place
-        place._is_newest = place._is_unwritten = False
+        former = inside.classic(member).former_member
+        former._is_newest = former._is_unwritten = False
 
 
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:

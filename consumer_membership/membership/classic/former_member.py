@@ -1,17 +1,16 @@
-"""The place that a static member already has in a full classic group, under the member id of its former process.
+"""The member of a static member's former process, which a full classic group still counts.
 
-That former member is called the stale member here. A coordinator checks the size of the group before the instance id
-(KIP-389), so a full group refuses a returning process, in every version: its own stale member occupies the place. The
-newest process with an instance id owns it in a classic group anyway, so it has the stale member removed (LeaveGroup
-with the instance id alone, KIP-345) and joins again. The group rebalances for that, as it would at the end of the stale
-member's session.
+A coordinator checks the size of the group before the instance id (KIP-389), so a full group refuses a returning
+process, in every version, because it counts the member of its former process. The newest process with an instance id
+owns it in a classic group anyway, so it has the former member removed (LeaveGroup with the instance id alone, KIP-345)
+and joins again. The group rebalances for that, as it would at the end of the former member's session.
 
 | response to the removal | action |
 |---|---|
 | success | join at once; if another member was faster, the member ends |
 | UNKNOWN_MEMBER_ID | no member has this instance id: the group is full of other members, and the member ends |
 | a temporary error, or no response | join again after a pause; if the group is still full, repeat the removal |
-| another refusal | join again and again, until the stale member's session is over |
+| another refusal | join again and again, until the former member's session is over |
 
 Only a process that the application just started is the newest. One that was in the group, and is out of it, may be the
 older of two: for that one a full group is the end.
@@ -23,18 +22,18 @@ without its member id. That happens once, so that of two live processes with one
 
 from __future__ import annotations
 
-from consumer_membership.membership.classic.exchanges import ClassicVerdict
+from consumer_membership.membership.classic.exchanges import ClassicVerdict, SendClassicLeave
 from consumer_membership.membership.effects import Warned
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.protocol import GRACE_S, Fatal
-from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
+from consumer_membership.types import FENCED_INSTANCE_CODE, NO_MEMBER_ID, BrokerError, Instant
 
 #: The reason in the broker's log.
 REMOVAL_REASON = "the process with this instance id restarted, and the group is full"
 
 
-class Place:
-    """The actions of a static member if the group is full; a dynamic one takes none.
+class FormerMember:
+    """The removal of the former member, if the group is full; a dynamic member has none.
 
     `request` is the number of the removal in flight, `refused` the error of the join that it is for.
     """
@@ -49,13 +48,13 @@ class Place:
         self._must_not_remove = False
         self.request: int | None = None
         self.refused: BrokerError | None = None
-        #: Since when the end of the stale member's session is waited for.
+        #: Since when this member waits for the end of the former member's session.
         self.waits_since: Instant | None = None
 
     # ---- the way into the group ----
 
     def begin(self, *, is_newest: bool) -> None:
-        """A join begins; `is_newest`: because the application subscribed, not because of a fence or a missed poll.
+        """Begin a join; `is_newest`: because the application subscribed, not because of a fence or a missed poll.
 
         A member that was never accepted stays the newest, whatever interrupted it.
         """
@@ -64,11 +63,11 @@ class Place:
         self.forget()
 
     def unanswered(self) -> None:
-        """A join without a member id got no response: the coordinator may have created a member for it."""
+        """Continue after a join without a member id got no response: the coordinator may have created a member."""
         self._is_newest = True
 
     def joined(self, *, has_new_id: bool) -> None:
-        """The coordinator accepted the member: from now on a newer one may replace it."""
+        """Continue as a member that the coordinator accepted: from now on a newer one may replace it."""
         self._is_unwritten |= self._is_newest and has_new_id
         self._is_newest = False
         self.forget()
@@ -78,7 +77,7 @@ class Place:
         self._is_unwritten = False
 
     def may_rejoin_without_id(self, error: BrokerError) -> bool:
-        """Whether the member, for which the coordinator has no place, may join once more without its member id."""
+        """Return whether the member, which the coordinator fences, may join once more without its member id."""
         comes_back = self._instance_id is not None and self._is_unwritten and error.code == FENCED_INSTANCE_CODE
         if comes_back:
             self._is_unwritten = False
@@ -90,8 +89,8 @@ class Place:
 
     # ---- a full group ----
 
-    def may_have_one(self, error: BrokerError) -> bool:
-        """GROUP_MAX_SIZE_REACHED: whether this instance may have a place, so that the refusal is not the end."""
+    def may_be_counted(self, error: BrokerError) -> bool:
+        """Return whether the full group may count the former member, so that this refusal is not the end."""
         if self._instance_id is None or not self._is_newest or self._has_removed:
             return False
         self.refused = error
@@ -99,25 +98,29 @@ class Place:
 
     @property
     def removal_is_due(self) -> bool:
-        """Whether the stale member's removal is to be requested now."""
+        """Whether the former member's removal is to be requested now."""
         return self.refused is not None and self.request is None and not self._must_not_remove
 
     def waits_until(self) -> Instant | None:
-        """The latest moment at which the stale member's session ends."""
+        """The latest moment at which the former member's session ends."""
         return None if self.waits_since is None else self.waits_since + self._max_wait_s
 
     def describe(self) -> str | None:
-        """The detail of what is waited for; None: nothing."""
-        held = f"the group is full, and the former member of '{self._instance_id}' holds a place in it"
+        """Describe what this member waits for; None: nothing."""
+        held = f"the group is full, and the coordinator still counts the former member of '{self._instance_id}'"
         if self.request is not None:
             return f"{held}; waiting for its removal"
         if self.waits_since is not None:
             return f"{held}; waiting until its session ends"
         return None
 
-    def ask(self, request_id: int) -> None:
-        """Note that the stale member's removal is requested under this number."""
-        self.request = request_id
+    def remove(self) -> None:
+        """Request the removal of the former member."""
+        self.request = request_id = self._event.next_request_id()
+        order = SendClassicLeave(
+            request_id=request_id, member_id=NO_MEMBER_ID, instance_id=self._instance_id, reason=REMOVAL_REASON
+        )
+        self._event.emit(order)
 
     # ---- the answer ----
 
@@ -126,16 +129,16 @@ class Place:
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
             self._has_removed, self.waits_since = True, None
-            self._warn("the member of its former process was removed, and the group rebalances")
+            self._warn("it was removed, and the group rebalances")
         elif verdict is ClassicVerdict.REJOIN:
             return None if refused is None else Fatal(refused)
         elif verdict is ClassicVerdict.FATAL:
             self._must_not_remove, self.waits_since = True, self._event.now
-            self._warn(
-                f"the former member cannot be removed ({error}); its session ends within {self._max_wait_s:.0f} s"
-            )
+            self._warn(f"it cannot be removed ({error}); its session ends within {self._max_wait_s:.0f} s")
         return None
 
     def _warn(self, then: str) -> None:
-        message = f"The group is full, and the former member of '{self._instance_id}' holds a place in it: {then}"
+        message = (
+            f"The group is full, and the coordinator still counts the former member of '{self._instance_id}': {then}"
+        )
         self._event.emit(Warned(message=message))

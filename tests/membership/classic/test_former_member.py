@@ -1,4 +1,4 @@
-"""A static member returns to a full classic group that contains its own stale member (KIP-345, KIP-389)."""
+"""A static member returns to a full classic group that counts the member of its former process (KIP-345, KIP-389)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.place import REMOVAL_REASON
+from consumer_membership.membership.classic.former_member import REMOVAL_REASON
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.membership.waits import WaitsFor
@@ -44,7 +44,7 @@ def told(scene: ClassicScene) -> list[str]:
     return [one.error.name for one in scene.all(ef.RaiseToApplication) if one.problem is ef.Problem.FATAL]
 
 
-def test_static_member_removes_its_stale_member_and_joins() -> None:
+def test_static_member_removes_its_former_member_and_joins() -> None:
     """The member removes the holder of its instance id and sends nothing else before the response.
 
     The view shows the wait.
@@ -66,15 +66,15 @@ def test_full_group_without_the_instance_id_is_fatal() -> None:
     assert (scene.state, told(scene), scene.new(ex.SendJoin)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"], [])
 
 
-def test_place_taken_by_another_member_is_fatal() -> None:
-    """A join removes the stale member once."""
+def test_removal_that_another_member_used_first_is_fatal() -> None:
+    """A join removes the former member once."""
     scene = full(answered(crowded()))
     assert (scene.state, told(scene)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"])
 
 
 @pytest.mark.parametrize("verdict", [V.RETRY, V.REDISCOVER])
 def test_removal_is_retried_after_a_coordinator_error(verdict: V) -> None:
-    """If the coordinator is loading or has moved, the member joins again after a pause, because a place may be free."""
+    """If the coordinator is loading or has moved, the member joins again after a pause: there may be a vacancy."""
     scene = answered(crowded(), LOADING, verdict)
     assert scene.kinds == ([] if verdict is V.RETRY else ["FindCoordinator"])
     scene.found().after(1.0)
@@ -83,7 +83,7 @@ def test_removal_is_retried_after_a_coordinator_error(verdict: V) -> None:
 
 
 def test_removal_without_an_answer_is_followed_by_a_join() -> None:
-    """The stale member may have been removed, so the member joins again."""
+    """The former member may have been removed, so the member joins again."""
     scene = crowded()
     leave = scene.all(ex.SendClassicLeave)[-1]
     scene.feed(ex.ExchangeFailed(request_id=leave.request_id, reason="disconnected")).found().after(1.0)
@@ -91,7 +91,7 @@ def test_removal_without_an_answer_is_followed_by_a_join() -> None:
     assert answered(full(scene), UNKNOWN, V.REJOIN).state is S.FATAL
 
 
-def test_refused_removal_waits_for_the_session_of_the_stale_member() -> None:
+def test_refused_removal_waits_for_the_session_of_the_former_member() -> None:
     """The member repeats the join for a session and some grace at most, and the view shows until when."""
     scene = answered(crowded(), DENIED)
     since = scene.now
@@ -99,7 +99,7 @@ def test_refused_removal_waits_for_the_session_of_the_stale_member() -> None:
     assert (view.waits_since, view.waits_until) == (since, since + 10.0 + GRACE_S)
     assert (view.waits_for, view.waits_for_detail) == (
         WaitsFor.INSTANCE_ID,
-        "the group is full, and the former member of 'i' holds a place in it; waiting until its session ends",
+        "the group is full, and the coordinator still counts the former member of 'i'; waiting until its session ends",
     )
     assert "GROUP_AUTHORIZATION_FAILED" in scene.new(ef.Warned)[0].message
     joins = 0
@@ -133,8 +133,8 @@ def test_former_member_removes_no_other_member(fenced: bool) -> None:  # noqa: F
     assert (scene.state, full(scene).state, scene.all(ex.SendClassicLeave)) == (S.JOINING, S.FATAL, [])
 
 
-def test_join_without_an_answer_may_have_created_the_stale_member() -> None:
-    """If the response to a join was lost, the stale member is this member's own."""
+def test_join_without_an_answer_may_have_created_the_former_member() -> None:
+    """If the response to a join was lost, the former member is this member's own."""
     scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish()
     scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(1.0)
     assert len(full(scene).new(ex.SendClassicLeave)) == 1
@@ -146,7 +146,7 @@ def test_unsubscribe_during_the_removal_ends_it() -> None:
     assert (scene.state, answered(scene).kinds) == (S.UNSUBSCRIBED, [])
 
 
-# ---- a coordinator that knows only the stale member -----------------------------------------------------------------
+# ---- a coordinator that knows only the former member -----------------------------------------------------------------
 
 
 def fenced(scene: ClassicScene, how: str) -> ClassicScene:
@@ -162,7 +162,7 @@ def fenced(scene: ClassicScene, how: str) -> ClassicScene:
 
 @pytest.mark.parametrize("how", ["sync", "heartbeat", "join"])
 def test_newest_member_that_was_never_persisted_joins_once_more(how: str) -> None:
-    """The coordinator that replaced the stale member failed before it wrote the generation."""
+    """The coordinator that replaced the former member failed before it wrote the generation."""
     scene = fenced(joining(instance_id="i").gather(1), how).after(1.0)
     assert (scene.state, scene.join.member_id, scene.join.instance_id) == (S.JOINING, "", "i")
     assert scene.gather(2).share(A0).settle().state is S.STABLE
