@@ -145,8 +145,9 @@ class InstanceClaim:
         self._reservations = Reservations(event)
         self._watch = ReleaseWatch(settings.retry_backoff_max_s, jitter)
         self._attempt = _Attempt()
-        self.successor = Successor(event, settings, jitter, HelperGroup(event, settings.group_id))
-        self.predecessor = Predecessor(event, HelperGroup(event, settings.group_id))
+        helper = HelperGroup(event, settings.group_id)
+        self.successor = Successor(event, settings, jitter, helper)
+        self.predecessor = Predecessor(event, helper)
         #: The member that the next heartbeat is to release.
         self.stale_holder: Holder | None = None
         #: A member that was never accepted keeps its age, whatever interrupted its join.

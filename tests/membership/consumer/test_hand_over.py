@@ -248,7 +248,10 @@ def test_announcement_without_effect_is_repeated() -> None:
 
 
 def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
-    """Without READ on the helper group the member waits, as with `wait`; the log names the fix."""
+    """Without READ on the helper group the member waits, as with `wait`; the log names the fix.
+
+    The member that has joined reads the helper group as a holder, and does not warn again.
+    """
     scene = warmed(warming())
     first = scene.all(ReadAnnouncements)[-1].request_id
     scene.feed(AnnouncementsNotRead(request_id=first, error=LOADING))
@@ -264,6 +267,10 @@ def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
     assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.INSTANCE_ID, True)
     describe(scene, i=GONE)
     assert [beat.instance_id for beat in scene.new_beats] == ["i"]
+    scene.answer(1, [A0]).settle().until(lambda s: bool(s.new(ReadAnnouncements)))
+    order = scene.all(ReadAnnouncements)[-1]
+    scene.feed(AnnouncementsNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
+    assert scene.all(Warned) == [warning]
 
 
 def test_holder_without_partitions_needs_no_preparation() -> None:
