@@ -72,7 +72,7 @@ class Crash:
         return cls(world=world, old=old, other=other, owned=owned, calls=calls, epoch=world.describe().epoch)
 
     def assert_continued_by(self, new: Victim) -> None:
-        """The successor has the place, all records were delivered, and the other member did not notice."""
+        """The successor has the id, all records were delivered, and the other member did not notice."""
         assert new.settled(6) == self.owned
         self.old.ended()
         self.world.produce()
@@ -85,17 +85,17 @@ class Crash:
 
 
 @pytest.mark.parametrize("point", [Point.ANNOUNCEMENT_UNSENT, Point.ANNOUNCEMENT_WRITTEN, Point.RELEASE_SEEN], ids=str)
-def test_predecessor_keeps_its_place_if_its_successor_is_killed(world: World, point: Point) -> None:
-    """Before the note nothing happens; later the predecessor takes its place again.
+def test_predecessor_keeps_its_id_if_its_successor_is_killed(world: World, point: Point) -> None:
+    """Before the announcement nothing happens; later the predecessor joins with its id again.
 
-    It hands the place over to the next successor.
+    It hands the id over to the next successor.
     """
     old = world.victim(**HAND_OVER)
     crash = Crash.of(world, old)
     new = world.victim(point, is_armed=True, **HAND_OVER)
     new.died()
     expected = ["assign"] if point is Point.ANNOUNCEMENT_UNSENT else ["assign", "revoke", "assign"]
-    old.wait(lambda a: [name for name, partitions in a.calls if partitions] == expected, "its place again")
+    old.wait(lambda a: [name for name, partitions in a.calls if partitions] == expected, "its return")
     assert (old.settled(6), new.account.records) == (crash.owned, [])
     crash.assert_continued_by(world.victim(**HAND_OVER))
 
@@ -144,7 +144,7 @@ def test_successor_of_a_killed_predecessor_without_a_guardian_joins_after_the_se
 
 
 def test_third_process_joins_if_predecessor_and_successor_are_killed(world: World) -> None:
-    """The successor is killed after its note, the predecessor in the release."""
+    """The successor is killed after its announcement, the predecessor in the release."""
     old = world.victim(Point.IN_LAST_ON_REVOKE, **GUARDED)
     crash = Crash.of(world, old)
     old.arm()
@@ -164,8 +164,8 @@ class Pods:
     def __init__(self, broker: Broker, stack: ExitStack) -> None:
         self._servers, self._group, self._stack = broker.bootstrap_servers, unique("group"), stack
         self._topic = create_topic(self._servers, unique("topic"), 4)
-        self.asked, self.other = sorted((self.start(), self.start()), key=id)
-        self.asked.settled(2)
+        self.old, self.other = sorted((self.start(), self.start()), key=id)
+        self.old.settled(2)
         self.other.settled(2)
 
     def start(self, on_call: Any = None) -> Worker:
@@ -173,9 +173,9 @@ class Pods:
         return self._stack.enter_context(Worker(self._servers, self._group, [self._topic], on_call, **POOL))
 
     def order(self, partitions: list[Partition]) -> None:
-        """The owner of these partitions is the asked one."""
-        if {(p.topic, p.partition) for p in partitions} != self.asked.owned:
-            self.asked, self.other = self.other, self.asked
+        """The owner of these partitions is the predecessor."""
+        if {(p.topic, p.partition) for p in partitions} != self.old.owned:
+            self.old, self.other = self.other, self.old
 
     def check(self, *holders: Worker) -> None:
         """These members hold everything, and each record is delivered once."""
@@ -192,11 +192,12 @@ def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that leaves an id to a successor does so without end."""
     monkeypatch.setattr(hand_over, "RESERVED_S", FOREVER_S)
     monkeypatch.setattr(reservations, "RESERVED_S", FOREVER_S)
+    monkeypatch.setattr(reservations, "RESERVED_FOR_OTHERS_S", FOREVER_S)
 
 
 @pytest.mark.usefixtures("without_patience")
 def test_successor_takes_the_id_of_another_member_that_ends(kafka: Broker) -> None:
-    """The asked member keeps its place: its successor has joined elsewhere, and has withdrawn the note."""
+    """The predecessor stays: its successor has joined elsewhere, and has withdrawn the announcement."""
     with ExitStack() as stack:
         pods = Pods(kafka, stack)
 
@@ -207,12 +208,12 @@ def test_successor_takes_the_id_of_another_member_that_ends(kafka: Broker) -> No
 
         new = pods.start(on_call)
         new.settled(2)
-        pods.check(new, pods.asked)
+        pods.check(new, pods.old)
 
 
 @pytest.mark.usefixtures("without_patience")
-def test_predecessor_takes_its_place_again_if_its_successor_joined_elsewhere(kafka: Broker) -> None:
-    """The other member ends while the asked one releases its partitions."""
+def test_predecessor_takes_its_id_again_if_its_successor_joined_elsewhere(kafka: Broker) -> None:
+    """The other member ends while the predecessor releases its partitions."""
     with ExitStack() as stack:
         pods = Pods(kafka, stack)
         new: list[Worker] = []
@@ -220,31 +221,31 @@ def test_predecessor_takes_its_place_again_if_its_successor_joined_elsewhere(kaf
         def on_call(call: str, _: Consumer, partitions: list[Partition]) -> None:
             if call == "warm":
                 pods.order(partitions)
-                pods.asked._on_call = on_revoke
+                pods.old._on_call = on_revoke
 
         def on_revoke(call: str, _: Consumer, __: list[Partition]) -> None:
             if call == "revoke":
-                pods.asked._on_call = None
+                pods.old._on_call = None
                 pods.other.stop()
                 new[0].settled(2)
 
         new.append(pods.start(on_call))
         new[0].settled(2)
-        pods.asked.wait(lambda w: [n for n, _ in w.notes.calls][-2:] == ["revoke", "assign"], "its place again")
-        pods.check(new[0], pods.asked)
+        pods.old.wait(lambda w: [n for n, _ in w.notes.calls][-2:] == ["revoke", "assign"], "its return")
+        pods.check(new[0], pods.old)
 
 
 @pytest.mark.usefixtures("without_patience")
 def test_predecessor_takes_the_id_of_a_member_that_ends(kafka: Broker) -> None:
-    """It has handed its own id over, and no other successor asked for the second one."""
+    """It has handed its own id over, and no other successor requested the second one."""
     with ExitStack() as stack:
         pods = Pods(kafka, stack)
         new = pods.start(lambda call, _, partitions: pods.order(partitions) if call == "warm" else None)
         new.settled(2)
-        pods.asked.wait(lambda w: w.consumer.membership().waits_for == "group.instance.id.pool", "its wait")
+        pods.old.wait(lambda w: w.consumer.membership().waits_for == "group.instance.id.pool", "its wait")
         pods.other.stop()
-        pods.asked.settled(2)
-        pods.check(new, pods.asked)
+        pods.old.settled(2)
+        pods.check(new, pods.old)
 
 
 # ---- deadlines -------------------------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def leader(servers: str, group: str) -> int:
 def test_hand_over_continues_after_the_move_of_a_coordinator(broker_pool: RunBrokers, stops: str) -> None:
     """The group and its helper group have coordinators on different nodes.
 
-    The group's stops in the release of the partitions, or the helper group's before the note.
+    The group's stops in the release of the partitions, or the helper group's before the announcement.
     """
     with broker_pool.own(NEWEST, nodes=NODES) as broker, ExitStack() as stack:
         servers = broker.bootstrap_servers

@@ -6,8 +6,9 @@ free id is taken at once, because its partitions have no owner. The announcement
 two cases: it is at the first of the partitions that the group's description still shows for a member that left with
 epoch -2.
 
-An announcement is a hint. It reserves an id for `RESERVED_S` at most, and only while its successor is out of the group.
-An announcement that cannot be read reserves nothing: then the coordinator gives the id to the member that joins first.
+An announcement is a hint. It reserves an id only while its successor is out of the group, and for a limited time, since
+the successor may have ended. An announcement that cannot be read reserves nothing: then the coordinator gives the id to
+the member that joins first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from consumer_membership.membership.effects import ReadAnnouncements
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.events import AnnouncementsNotRead, AnnouncementsRead
 from consumer_membership.types import Holder, Instant
+
+#: How long a member leaves an id to the successor of another holder. The successor describes the group every few
+#: milliseconds, so it joins far earlier, unless it has ended. One that was paused for longer prepares for another
+#: holder; meanwhile the partitions have an owner. The holder itself waits longer (`RESERVED_S`).
+RESERVED_FOR_OTHERS_S = 0.5
 
 
 class Reservations:
@@ -52,15 +58,15 @@ class Reservations:
         self._successors |= {member: None for member, one in unread.items() if not one.partitions}
         self._read({member: one for member, one in unread.items() if one.partitions})
         present = {one.member_id for one in holders.values() if is_present(one)} | {own}
-        return frozenset(i for i, one in released.items() if self._is_reserved(one.member_id, present))
+        return frozenset(i for i, one in released.items() if self._is_reserved(one.member_id, present, own))
 
-    def _is_reserved(self, last: str, present: set[str]) -> bool:
+    def _is_reserved(self, last: str, present: set[str], own: str) -> bool:
         if last not in self._successors:
             return True
         successor = self._successors[last]
         if successor is None or successor in present:
             return False
-        return self._event.now < self._left_at[last] + RESERVED_S
+        return self._event.now < self._left_at[last] + (RESERVED_S if last == own else RESERVED_FOR_OTHERS_S)
 
     def _read(self, unread: Mapping[str, Holder]) -> None:
         found = (announcement_partition(one.partitions) for one in unread.values())

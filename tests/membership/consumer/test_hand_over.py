@@ -15,6 +15,7 @@ from consumer_membership.membership.consumer.predecessor import (
     PredecessorState,
 )
 from consumer_membership.membership.consumer.release_watch import IMMINENT_DESCRIPTION_S, IMMINENT_SHARE
+from consumer_membership.membership.consumer.reservations import RESERVED_FOR_OTHERS_S
 from consumer_membership.membership.consumer.successor import (
     REPEAT_ANNOUNCEMENT_S,
     SUCCESSOR_TRANSITIONS,
@@ -375,8 +376,18 @@ def test_released_id_is_left_to_its_successor() -> None:
     read(scene, rival())
     while not scene.new_beats:
         describe(scene.poll(), **after)
-    assert RESERVED_S <= scene.now - began < RESERVED_S + 0.1
+    assert RESERVED_FOR_OTHERS_S <= scene.now - began < RESERVED_FOR_OTHERS_S + 0.1
     assert [beat.instance_id for beat in scene.beats][-1] == other
+
+
+def test_predecessor_of_a_pool_leaves_its_own_id_longer_to_its_successor() -> None:
+    """The successor would wait for it without end, if the predecessor came back while the successor is paused."""
+    scene = released_of_pool()
+    began = scene.now
+    while not scene.new_beats:
+        describe(scene.poll(), i0=OWN, i1=holder("old1"))
+    assert RESERVED_S <= scene.now - began < RESERVED_S + 0.3
+    assert [beat.instance_id for beat in scene.beats][-1] == "i0"
 
 
 def test_released_id_is_taken_at_once_if_its_successor_has_another_one() -> None:
