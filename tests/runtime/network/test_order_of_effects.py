@@ -112,8 +112,11 @@ def journal_of(receivers: Receivers, *effects: GroupEffect) -> list[tuple[str, o
     """The entries of every receiver for one event with these effects, and for a later event."""
     receivers.journal.clear()
     receivers.effects = effects
+    before = receivers.line.snapshot.version
     is_over: Callable[[], bool] = lambda: (  # noqa: E731
-        len(receivers.received("network")) == sum(type(effect) in NETWORK for effect in effects)
+        # Each of the two events is followed by one view.
+        receivers.line.snapshot.version >= before + 2
+        and len(receivers.received("network")) == sum(type(effect) in NETWORK for effect in effects)
         and NEXT_EVENT in receivers.received("member")
     )
     receivers.line.post(EVENT, NEXT_EVENT)
