@@ -7,6 +7,7 @@ exactly. So that an average does not hide a long interval, a sampler reports how
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -62,6 +63,8 @@ class ApplicationLedger:
         self.callbacks = {kind: Durations() for kind in CallbackKind}
         self.commit_sync = Durations()
         self.committed = Durations()
+        # Re-entrant: a signal handler may interrupt its own thread in here and poll.
+        self._lock = threading.RLock()
         #: When the latest counted poll began, and how many records were in the buffer when the latest one ended.
         self._began_at: Instant | None = None
         self._left = 0
@@ -74,20 +77,22 @@ class ApplicationLedger:
 
     def begin_poll(self, now: Instant, waiting: int) -> None:
         """Count the beginning of a poll with `waiting` records in the buffer; call `end_poll` afterwards."""
-        former = self._began_at
-        if former is not None:
-            taken = self._left - waiting
-            if taken > 0:  # each of these records was a separate poll
-                self.poll_interval.add((now - former) / (taken + 1), now, taken + 1)
-            else:
-                self.poll_interval.add(now - former, now)
-        self._began_at = now
-        self._inside += 1
+        with self._lock:
+            former, taken = self._began_at, self._left - waiting
+            self._began_at = now
+            self._inside += 1
+        if former is None:
+            return
+        if taken > 0:  # each of these records was a separate poll
+            self.poll_interval.add((now - former) / (taken + 1), now, taken + 1)
+        else:
+            self.poll_interval.add(now - former, now)
 
     def end_poll(self, began_at: Instant, now: Instant, waiting: int) -> None:
         """Count the end of a poll."""
-        self._inside -= 1
-        self._left = waiting
+        with self._lock:
+            self._inside -= 1
+            self._left = waiting
         self.poll.add(now - began_at, now)
 
     def sample(self, polls: int, records: int, now: Instant) -> None:

@@ -1,10 +1,11 @@
 """Count durations: in buckets since the beginning, and over the last 30 to 60 seconds as the Java client does.
 
-Any thread reads without a lock, because each copy is one step of the interpreter.
+Any thread reads without a lock, because each copy is one step of the interpreter, also without a GIL.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import TypeAlias
@@ -64,14 +65,13 @@ class Distribution:
 
 
 class Durations:
-    """Count durations of one kind.
+    """Count durations of one kind; several threads may count."""
 
-    Several threads may count: the interpreter does not interrupt a change.
-    """
-
-    __slots__ = ("_buckets", "_growing", "_listeners", "_samples", "_sum_s")
+    __slots__ = ("_buckets", "_growing", "_listeners", "_lock", "_samples", "_sum_s")
 
     def __init__(self) -> None:
+        # Re-entrant: a signal handler may interrupt its own thread in here and use the consumer.
+        self._lock = threading.RLock()
         self._buckets = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
         #: Of each sample: when it began, the count and the sum before it, and its longest duration; first the older
@@ -87,22 +87,24 @@ class Durations:
 
     def add(self, seconds: float, now: Instant, times: int = 1) -> None:
         """Count a duration that ends now, or `times` durations of this length."""
-        sample = self._growing
-        if now - sample[0] >= SAMPLE_WINDOW_S:
-            sample = self._begin_sample(now)
-        self._buckets[bisect_left(BOUNDS_S, seconds)] += times
-        self._sum_s += seconds * times
-        if seconds > sample[3]:  # noqa: PLR1730 - half the cost of `max`, in each poll that fetches
-            sample[3] = seconds
+        with self._lock:
+            sample = self._growing
+            if now - sample[0] >= SAMPLE_WINDOW_S:
+                sample = self._begin_sample(now)
+            self._buckets[bisect_left(BOUNDS_S, seconds)] += times
+            self._sum_s += seconds * times
+            if seconds > sample[3]:  # noqa: PLR1730 - half the cost of `max`, in each poll that fetches
+                sample[3] = seconds
         for listener in self._listeners:
             listener(seconds)
 
     def note_longest(self, seconds: float, now: Instant) -> None:
         """Count nothing, but raise the longest recent duration to this value."""
-        sample = self._growing
-        if now - sample[0] >= SAMPLE_WINDOW_S:
-            sample = self._begin_sample(now)
-        sample[3] = max(sample[3], seconds)
+        with self._lock:
+            sample = self._growing
+            if now - sample[0] >= SAMPLE_WINDOW_S:
+                sample = self._begin_sample(now)
+            sample[3] = max(sample[3], seconds)
 
     def seen(self, now: Instant) -> Distribution:
         """Return all durations so far."""

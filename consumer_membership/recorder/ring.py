@@ -130,8 +130,7 @@ class Recorder:
         #: The older and the growing segment; replaced as a whole, so that other threads can read it.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
-        #: The latest facts about handlers; None: there are none.
-        self._handlers: deque[HandlerEntry] | None = None
+        self._handlers: deque[HandlerEntry] = deque(maxlen=MOST_HANDLER_FACTS)
         self._is_on = is_on
         #: Why recording has stopped; "": it continues.
         self.failure = ""
@@ -160,11 +159,8 @@ class Recorder:
 
     def note_handlers(self, fact: HandlerFact, now: Instant) -> None:
         """Keep a fact about the handlers of the member's records."""
-        if not self._is_on:
-            return
-        if self._handlers is None:
-            self._handlers = deque(maxlen=MOST_HANDLER_FACTS)
-        self._handlers.append(HandlerEntry(now, fact))
+        if self._is_on:
+            self._handlers.append(HandlerEntry(now, fact))
 
     def contents(self) -> RingContents:
         """Return the ring's contents at this moment."""
@@ -181,7 +177,8 @@ class Recorder:
             entries=entries,
             view_after=view_after,
             view=view,
-            handlers=tuple(self._handlers or ()),
+            # `copy` is one step of the interpreter; another thread may append while a deque is walked.
+            handlers=tuple(self._handlers.copy()),
         )
 
     def _stop_recording(self) -> None:

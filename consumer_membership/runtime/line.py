@@ -146,15 +146,18 @@ class WakeUp:
     def review(self) -> None:
         """Send each `poll` through the slow path if there is a reason to; if not, let it take the hot path.
 
-        An interrupt in here leaves this set. After the reasons were read, a `set` by another thread or by a signal
-        handler wins: the interpreter switches threads and runs handlers only at calls and at jumps back, so not between
-        the comparison and the assignment. There is no lock, because a forked child would inherit it locked.
+        An interrupt in here leaves this set, because the interpreter runs signal handlers only at calls and at jumps
+        back. After the reasons were read, a `set` by another thread or by a signal handler wins, also between any two
+        instructions: without a GIL, another thread may run between the comparison and the assignment. There is no lock,
+        because a forked child would inherit it locked.
         """
         last_set = self._last_set
         if any(is_true() for is_true in self._reasons):
             self.is_set = True
         elif self._last_set is last_set:
             self.is_set = False
+            if self._last_set is not last_set:
+                self.is_set = True
 
 
 class HotPathGate(Protocol):

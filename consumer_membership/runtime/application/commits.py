@@ -7,6 +7,7 @@ in a worker thread while another thread polls.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -149,6 +150,9 @@ class Commits:
         self._life = life
         self._timeout_s = book.settings.timeout_s
         self._ids = itertools.count(1)
+        # Without a GIL, two threads may get the same number from `count` (until Python 3.14). Re-entrant: a signal
+        # handler may commit while its own thread is in here.
+        self._numbering = threading.RLock()
         self._awaited: dict[int, CommitCompleted | None] = {}
         #: The requested offsets of each commit by number, in the order in which the commits began.
         self._outstanding: dict[int, Offsets] = {}
@@ -253,7 +257,8 @@ class Commits:
 
     def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
         """Send a commit and return its number. `end` waits for an awaited one; the outcome of another is an order."""
-        commit_id = next(self._ids)
+        with self._numbering:
+            commit_id = next(self._ids)
         if is_awaited:
             self._awaited[commit_id] = None
         self._outstanding[commit_id] = offsets

@@ -9,9 +9,7 @@ still on the thread that polls.
 from __future__ import annotations
 
 import logging
-import operator
 import re
-from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
 
@@ -22,6 +20,7 @@ from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.line import WakeUp
 
 #: librdkafka's text for an unknown key.
@@ -64,7 +63,7 @@ class Reports:
         self._wake_up = wake_up
         wake_up.add_reason(self.__bool__)
         #: The waiting calls: a plain attribute, which an idle consumer reads in each slice.
-        self.waiting: deque[Callable[[], object]] = deque()
+        self.waiting: HandOutQueue[Callable[[], object]] = HandOutQueue()
 
     def __bool__(self) -> bool:
         return bool(self.waiting)
@@ -77,7 +76,11 @@ class Reports:
     def call_waiting(self) -> None:
         """Call the callbacks of the waiting reports; if one raises, the reports behind it continue to wait."""
         while self.waiting:
-            next(map(operator.call, map(deque.popleft, (self.waiting,))))  # one C call: an interrupt loses no report
+            try:
+                call = ~self.waiting  # no instruction between this and the call runs a signal handler
+            except IndexError:  # another thread that polls took the last one
+                return
+            call()
 
 
 class Handles:

@@ -87,6 +87,7 @@ class NetworkThread:
             is_on=settings.recorder.is_on,
         )
         self._dumps = Dumps(recorder, settings.recorder)
+        self._watching = threading.RLock()
         self._watcher: Watcher | None = None
         self._latest = recorder.member.view()
         self._starting = threading.RLock()
@@ -122,14 +123,15 @@ class NetworkThread:
 
     def watch(self, watcher: Watcher) -> MembershipView:
         """Call this with each event's outcome from now on; return the view that the first one follows."""
-        self._watcher = watcher
-        return self._latest
+        with self._watching:
+            self._watcher = watcher
+            return self._latest
 
     def _notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        # The view before the watcher, and in `watch` the other way round: no event is missed.
-        self._latest = view
-        if self._watcher is not None:
-            self._watcher(effects, view)
+        with self._watching:  # no event is missed: `watch` returns this view, or its watcher gets it
+            self._latest, watcher = view, self._watcher
+        if watcher is not None:
+            watcher(effects, view)
 
     def set_credentials(self, username: str, password: str) -> None:
         """Use these for each later authentication."""

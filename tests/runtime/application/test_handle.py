@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,10 @@ from consumer_membership.runtime.application.handle import (
     LOST_AFTER_ALONE_S,
     LOST_AFTER_S,
     HandleWatch,
+    Reports,
 )
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
+from consumer_membership.runtime.line import WakeUp
 
 
 class Handle:
@@ -42,6 +46,31 @@ class Handle:
             if self.watch.is_newly_lost(self._heard_at if self._is_member else None):
                 found.append(round(self.clock - begun, 2))
         return found
+
+
+class TakenMeanwhile(HandOutQueue[Callable[[], object]]):
+    """A queue from which another thread takes the last report before this thread does."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def test_report_that_another_polling_thread_took_is_no_error() -> None:
+    """Two threads that poll may find the same report; one calls its callback, and the other returns."""
+    reports = Reports(WakeUp())
+    reports.waiting = TakenMeanwhile()
+    called: list[str] = []
+    reports.note(lambda: called.append("error_cb"))
+    reports.call_waiting()
+    assert called == ["error_cb"]
+
+
+def test_index_error_of_a_callback_is_raised() -> None:
+    """An IndexError that the user's callback raises is not mistaken for an empty queue."""
+    reports = Reports(WakeUp())
+    reports.note(list[int]().pop)
+    with pytest.raises(IndexError):
+        reports.call_waiting()
 
 
 def test_handle_watch_accepts_silence_while_a_broker_is_connected() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 from typing import TypeAlias
 
 import pytest
@@ -64,6 +68,41 @@ def test_wake_up_is_cleared_by_a_review_without_a_reason() -> None:
     wake_up.set()
     wake_up.review()
     assert not wake_up.is_set
+
+
+def review_with_an_order_before(instruction: int) -> tuple[WakeUp, bool]:
+    """Review a wake-up; before this instruction, another thread adds an order. Return also whether it was reached."""
+    wake_up, waiting = WakeUp(), list[str]()
+    wake_up.add_reason(lambda: bool(waiting))
+    wake_up.set()
+    reached = itertools.count()
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        if frame.f_code is not WakeUp.review.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(reached) == instruction:
+            waiting.append("an order")
+            wake_up.set()
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        wake_up.review()
+    finally:
+        sys.settrace(former)
+    return wake_up, bool(waiting)
+
+
+def test_wake_up_that_is_set_before_any_instruction_of_a_review_stays_set() -> None:
+    """Without a GIL, another thread may add an order between any two instructions of a review; it is not lost."""
+    for instruction in itertools.count():
+        wake_up, is_reached = review_with_an_order_before(instruction)
+        if not is_reached:
+            break
+        assert wake_up.is_set, f"lost before instruction {instruction}"
+    assert instruction > 10
 
 
 @pytest.mark.slow
