@@ -2,7 +2,8 @@
 
 All settings come from the environment: CONSUMER_MEMBERSHIP_GROUP_ID is `group.id`, and
 CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS is the address of the probes. SIGTERM ends the program after the current record.
-It commits the handled records; then a dynamic member leaves the group, and a static member keeps its partitions.
+It commits the handled records; then a dynamic member leaves the group, and a static member keeps its partitions, unless
+MEMBERSHIP_AT_STOP is "leave" (the manifests of `examples/keda`, where a pod that was removed does not return).
 """
 
 import logging
@@ -49,6 +50,8 @@ def main() -> None:
     with Consumer({}) as consumer:
         consumer.subscribe([os.environ["TOPIC"]])
         consume(consumer)
+        if os.environ.get("MEMBERSHIP_AT_STOP") == "leave":
+            consumer.close(membership="leave")
 
 
 if __name__ == "__main__":

@@ -150,6 +150,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_seen_answers.py::test_fresh_broker_*": AT_LENGTH,
         # A real Prometheus: the gate compares the names and labels of the queries with the catalog.
         "tests/integration/test_dashboard.py::*": AT_LENGTH,
+        # Twenty-two rounds of an autoscaler; the gate has its formulas and the manifests (tests/test_keda_example.py).
+        "tests/integration/test_autoscaling.py::*": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.
