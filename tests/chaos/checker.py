@@ -272,7 +272,7 @@ class _Checker:
         event = entry.event
         if isinstance(event, h.Started):
             process = _Process(entry.process, event, event.instance_id)
-            process.is_evicted = entry.process in self._evicted
+            process.is_evicted = any(h.is_of(entry.process, member) for member in self._evicted)
             self.processes[entry.process] = process
             self._groups.setdefault(event.group, {})
         elif entry.process in self.processes:
@@ -293,11 +293,11 @@ class _Checker:
                     log.ownerships = [one for one in log.ownerships if one.ended_ns == inf]
             case h.Evicted():
                 self._evicted.add(event.member)
-                if event.member in self.processes:
-                    self.processes[event.member].is_evicted = True
+                for process in self._processes_of(event.member):
+                    process.is_evicted = True
             case h.Killed():
-                if event.member in self.processes:
-                    self.processes[event.member].is_killed = True
+                for process in self._processes_of(event.member):
+                    process.is_killed = True
             case h.Output():
                 self._outputs[event.group][event.partition, event.number] += 1
             case h.Settled():
@@ -308,6 +308,9 @@ class _Checker:
                 pass
             case _:
                 raise ValueError(f"{self._process} writes {event} before it has started")
+
+    def _processes_of(self, member: str) -> list[_Process]:
+        return [process for name, process in self.processes.items() if h.is_of(name, member)]
 
     def _take_from_member(self, process: _Process, entry: Entry) -> None:
         event = entry.event

@@ -42,7 +42,7 @@ from tests.chaos.plan import (
     MemberPlan,
     Protocol,
 )
-from tests.chaos.world import Member, World
+from tests.chaos.world import READY_S, Member, Task, World
 from tests.support.versions import NEWEST
 
 Fault: TypeAlias = Callable[[World, str, int], AbstractContextManager[None]]
@@ -81,7 +81,7 @@ def _without_node(world: World, node_id: int, *, kills: bool) -> Iterator[None]:
     yield
     with world.nodes_lock:
         world.cluster.broker.start_node(node_id)
-        world.cluster.broker.wait_ready(120.0)
+        world.cluster.broker.wait_ready(READY_S)
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def rolling_upgrade(world: World, target: str, _: int) -> Iterator[None]:
         with world.nodes_lock:
             world.cluster.broker.stop_node(node_id)
             world.cluster.broker.start_node(node_id, NEWEST)
-            world.cluster.broker.wait_ready(120.0)
+            world.cluster.broker.wait_ready(READY_S)
     yield
 
 
@@ -180,10 +180,13 @@ def disk_full(world: World, target: str, _: int) -> Iterator[None]:
     with world.nodes_lock:
         world.cluster.broker.kill_node(int(target))
         world.cluster.broker.start_node(int(target))
-        world.cluster.broker.wait_ready(120.0)
+        world.cluster.broker.wait_ready(READY_S)
 
 
 # ---- members ----
+
+#: How long a Spark job may need until a task has partitions: a JVM and three interpreters start on a busy machine.
+_TASK_S = 180.0
 
 
 @_fault("member-kill", Family.MEMBERS, 0, 1)
@@ -269,7 +272,12 @@ def member_added(world: World, target: str, _: int) -> Iterator[None]:
         yield
 
 
-@_fault("slow-callbacks", Family.MEMBERS, 6, 10)
+def _takes_orders(plan: MemberPlan) -> bool:
+    """Whether orders reach the consumer: those of a Spark job are in its tasks."""
+    return plan.loop is not Loop.SPARK
+
+
+@_fault("slow-callbacks", Family.MEMBERS, 6, 10, is_for=_takes_orders)
 def slow_callbacks(world: World, target: str, choice: int) -> Iterator[None]:
     """The callbacks of a member take up to 4 s while another member joins and leaves."""
     member = world.members[target]
@@ -279,7 +287,7 @@ def slow_callbacks(world: World, target: str, choice: int) -> Iterator[None]:
     member.order(Order.SLOW_CALLBACKS, 0.0)
 
 
-@_fault("raising-callbacks", Family.MEMBERS, 3, 6)
+@_fault("raising-callbacks", Family.MEMBERS, 3, 6, is_for=_takes_orders)
 def raising_callbacks(world: World, target: str, _: int) -> Iterator[None]:
     """The callbacks of a member raise for 3 s, while another member joins and leaves."""
     world.members[target].order(Order.RAISING_CALLBACKS, 3.0)
@@ -287,14 +295,14 @@ def raising_callbacks(world: World, target: str, _: int) -> Iterator[None]:
         yield
 
 
-@_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4)
+@_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4, is_for=_takes_orders)
 def late_poll(world: World, target: str, choice: int) -> Iterator[None]:
     """A member does not poll for up to 3 s longer than max.poll.interval.ms."""
     world.members[target].order(Order.SLEEP, POLL_INTERVAL_S + 0.2 + choice % 3)
     yield
 
 
-@_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5)
+@_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5, is_for=_takes_orders)
 def gil_held(world: World, target: str, choice: int) -> Iterator[None]:
     """A native call holds the GIL of a member beyond its session."""
     world.members[target].order(Order.HOLD_GIL, SESSION_S + choice % 4)
@@ -357,6 +365,41 @@ _hand_over("hand-over", lambda _: nullcontext())
 for _name, _disturb in (("kill", _killed), ("pause", _suspended), ("cut", _cut_off)):
     _hand_over(f"hand-over-{_name}-old", _disturb)
     _hand_over(f"hand-over-{_name}-new", _disturb, is_new=True)
+
+
+def _is_job(plan: MemberPlan) -> bool:
+    return plan.loop is Loop.SPARK
+
+
+@_fault("task-kill", Family.MEMBERS, 0, 1, is_for=_is_job)
+def task_kill(world: World, target: str, choice: int) -> Iterator[None]:
+    """Kill the process of a Spark task; Spark starts another attempt of the task."""
+    task = _owning_task(world, target, choice)
+    world.history.write(h.Killed(member=task.process))
+    task.send(signal.SIGKILL)
+    yield
+
+
+@_fault("task-pause", Family.MEMBERS, 2, 2 * SESSION_S, is_for=_is_job)
+def task_pause(world: World, target: str, choice: int) -> Iterator[None]:
+    """Suspend the process of a Spark task, within or beyond its session."""
+    task = _owning_task(world, target, choice)
+    task.send(signal.SIGSTOP)
+    yield
+    task.send(signal.SIGCONT)
+
+
+def _owning_task(world: World, target: str, choice: int) -> Task:
+    """Wait until tasks of a Spark job own partitions, and return one; the job begins later than the other members.
+
+    Raises:
+        TimeoutError: no task owns a partition; the round fails, because it has no fault.
+    """
+    member = world.members[target]
+    if not world.wait(lambda: len(world.owning_tasks(member)) > 0, _TASK_S):
+        raise TimeoutError(f"no task of {member.name} owns a partition after {_TASK_S:.0f} s")
+    tasks = world.owning_tasks(member)
+    return tasks[choice % len(tasks)]
 
 
 def _has_certificate(plan: MemberPlan) -> bool:

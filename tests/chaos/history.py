@@ -18,6 +18,8 @@ When a member writes, in the thread that calls the consumer:
   afterwards.
 - `CommitBegun` before the request can be sent, and `CommitEnded` with the same `commit` after its response.
 - `Statement` for samples of `membership()` and `health()`, in any thread.
+
+The processes of Spark tasks are named `<driver>-<task>-<attempt>`: what happens to a driver, happens to its tasks.
 """
 
 from __future__ import annotations
@@ -416,6 +418,11 @@ class HistoryWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_of(process: str, member: str) -> bool:
+    """Whether a process is this member, or an attempt of a task of this Spark driver."""
+    return process == member or process.startswith(f"{member}-")
 
 
 def read(path: Path) -> Iterator[Entry]:

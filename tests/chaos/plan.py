@@ -19,6 +19,8 @@ PARTITIONS, RECORDS_PER_S = 6, 120
 SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
 #: The user of all members, whose rights the harness does not need, and its password.
 USER, PASSWORD = "member", "chaos"
+#: The tasks of a Spark job.
+TASKS = 2
 #: A fault begins after this many records since the begin of the round or of the previous fault.
 _FEWEST_BEFORE, _MOST_BEFORE = 60, 300
 #: The seeds of rounds have this many bits: short enough to type.
@@ -46,6 +48,7 @@ class Loop(StrEnum):
         TRANSACTIONS: A transactional `Processor`, which writes a result for each record. Then all members of the group
             are such members, so that each record must have one result.
         MANUAL: `assign` of all partitions, in a group of its own.
+        SPARK: A local Spark job, whose tasks are static members; one member of a round at most.
         RAW: confluent-kafka, in groups of the classic protocol.
         JAVA: Java's consumer, in groups of the classic protocol.
     """
@@ -56,6 +59,7 @@ class Loop(StrEnum):
     PROCESSOR = "processor"
     TRANSACTIONS = "transactions"
     MANUAL = "manual"
+    SPARK = "spark"
     RAW = "raw"
     JAVA = "java"
 
@@ -211,7 +215,7 @@ class RoundPlan:
         return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
 
 
-_OWN_LOOPS = (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.MANUAL, Loop.TRANSACTIONS)
+_OWN_LOOPS = (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.MANUAL, Loop.TRANSACTIONS, Loop.SPARK)
 _LOOPS = {
     Protocol.CONSUMER: _OWN_LOOPS,
     Protocol.CLASSIC: (*_OWN_LOOPS, Loop.RAW, Loop.JAVA),
@@ -231,15 +235,21 @@ def draw(
     if Loop.TRANSACTIONS in loops:
         others: list[Loop] = [loop for loop in loops if loop is not Loop.TRANSACTIONS]
         loops = others if others and random.random() < 7 / 8 else [Loop.TRANSACTIONS]
+    has_spark = False
+    if Loop.SPARK in loops:
+        # A JVM needs as much memory and time as several other members.
+        loops = [loop for loop in loops if loop is not Loop.SPARK]
+        has_spark = not loops or random.random() < 1 / 6
+        loops = loops or [Loop.POLL]
     strategy = random.choice(("cooperative-sticky", "range"))
     members = []
     for number in range(1, random.choice((3, 3, 4)) + 1):
-        loop = random.choice(loops)
-        identity = random.choice(_allowed(Identity, words))
+        loop = Loop.SPARK if has_spark and number == 1 else random.choice(loops)
+        identity = Identity.STATIC if loop is Loop.SPARK else random.choice(_allowed(Identity, words))
         if identity is Identity.POOL and (loop.is_foreign or protocol is Protocol.CLASSIC):
             # Only groups of the consumer protocol show which ids are free.
             identity = Identity.STATIC
-        has_place = identity is not Identity.DYNAMIC and loop is not Loop.MANUAL
+        has_place = identity is not Identity.DYNAMIC and loop not in {Loop.MANUAL, Loop.SPARK}
         members.append(
             MemberPlan(
                 name=f"m{number}",
@@ -250,7 +260,7 @@ def draw(
                 commits_automatically=loop in {Loop.POLL, Loop.CONSUME} and random.random() < 1 / 4,
                 strategy=strategy,
                 hands_over=has_place and protocol is Protocol.CONSUMER and random.random() < 1 / 4,
-                has_certificate=not loop.is_foreign and random.random() < 1 / 4,
+                has_certificate=not loop.is_foreign and loop is not Loop.SPARK and random.random() < 1 / 4,
             )
         )
     faults: list[FaultPlan] = []

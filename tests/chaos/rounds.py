@@ -121,11 +121,12 @@ def _settle(world: World, troubles: list[str]) -> None:
 
 def _states(world: World) -> dict[str, str]:
     world.progress.read()
-    names = [
-        member.name for member in world.members.values() if member.is_running and member.plan.loop is not Loop.MANUAL
-    ]
-    states = world.progress.states
-    return {name: f"{states[name].state} {states[name].verdict}" for name in names if name in states}
+    members = [member for member in world.members.values() if member.is_running and member.plan.loop is not Loop.MANUAL]
+    return {
+        name: f"{statement.state} {statement.verdict}"
+        for name, statement in world.progress.states.items()
+        if any(h.is_of(name, member.name) for member in members)
+    }
 
 
 def _is_calm(world: World) -> bool:

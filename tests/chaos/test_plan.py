@@ -106,6 +106,14 @@ def test_each_disturbance_of_a_hand_over_is_a_fault_of_its_own() -> None:
     assert {name for name in KINDS if name.startswith("hand-over")} == {f"hand-over{end}" for end in ("", *ends)}
 
 
+def test_a_round_has_at_most_one_spark_job_whose_tasks_are_static() -> None:
+    """A JVM is as large as several members, and the tasks of a job have instance ids."""
+    for one in (*rounds(), *rounds("spark", count=50)):
+        jobs = [member for member in one.members if member.loop is Loop.SPARK]
+        assert len(jobs) <= 1
+        assert all(job.identity is Identity.STATIC and not job.hands_over for job in jobs)
+
+
 def test_targets_of_faults_are_members_that_the_fault_can_affect() -> None:
     """A fault without effect would pass its round."""
     for one in rounds():

@@ -46,6 +46,8 @@ _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
 #: How long a member may take to close: longer than a commit to a broker that does not respond.
 CLOSE_S = 60.0
+#: How long nodes may need to start: a JVM on a machine that is busy with other rounds has needed more than 120 s.
+READY_S = 300.0
 #: How long a node may be away that has to be configured.
 _CONFIGURE_S = 90.0
 _NO_SUCH_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
@@ -90,7 +92,10 @@ class Progress:
         self._results: dict[str, set[tuple[h.Partition, int]]] = {}
         self._groups: dict[str, str] = {}
         self.acknowledged: set[tuple[h.Partition, int]] = set()
+        #: By member, or by task of a Spark job (`<driver>-<task>`): its latest statement.
         self.states: dict[str, h.Statement] = {}
+        #: By task of a Spark job: its latest attempt.
+        self.tasks: dict[str, Task] = {}
         #: The processes whose configuration was refused.
         self.refused: dict[str, str] = {}
         #: The processes that prepare for a hand-over.
@@ -111,8 +116,10 @@ class Progress:
     def _take(self, process: str, line: bytes) -> None:
         entry = h.Entry.from_line(line)
         match entry.event:
-            case h.Started(group=group, is_transactional=is_transactional):
+            case h.Started(group=group, is_transactional=is_transactional, pid=pid):
                 self._groups[process] = group
+                if _is_of_task(process):
+                    self.tasks[_without_attempt(process)] = Task(process=process, pid=pid)
                 self._received.setdefault(group, set())
                 if is_transactional:
                     self._results.setdefault(group, set())
@@ -130,8 +137,8 @@ class Progress:
             case h.Recreated(topic=topic):
                 self.acknowledged = {one for one in self.acknowledged if one[0].topic != topic}
             case h.Statement() as statement:
-                self.states[process] = statement
-            case h.Raised(error=error, is_fatal=True) if "ConfigurationRefusedError" in error:
+                self.states[_without_attempt(process)] = statement
+            case h.Raised(error=error, is_fatal=True) if error.startswith("Configuration"):
                 self.refused[process] = error
             case _:
                 pass
@@ -141,6 +148,27 @@ class Progress:
         """How many acknowledged records, or their results, a group has not received."""
         found = [*self._received.values(), *self._results.values()]
         return sum(len(self.acknowledged - one) for one in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The attempt of a task of a Spark job: its name in the history, and its process id."""
+
+    process: str
+    pid: int
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; no effect if the process has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def _is_of_task(process: str) -> bool:
+    return "-" in process
+
+
+def _without_attempt(process: str) -> str:
+    return process.rpartition("-")[0] if _is_of_task(process) else process
 
 
 class RecordWriter:
@@ -448,7 +476,7 @@ class World:
         Two faults of a round may add a member like the same one: each has a name, and a history, of its own.
         """
         plan = self.members[like].plan
-        if plan.loop is Loop.MANUAL:
+        if plan.loop in {Loop.MANUAL, Loop.SPARK}:
             plan = replace(plan, loop=Loop.POLL)
         name = next(name for letter in ascii_lowercase if (name := f"{like}{letter}") not in self.members)
         member = self.add_member(replace(plan, name=name, **changes))  # type: ignore[arg-type]
@@ -527,6 +555,15 @@ class World:
         statement = self.progress.read().states.get(member.name)
         return () if statement is None else statement.owned
 
+    def owning_tasks(self, member: Member) -> list[Task]:
+        """Return the present attempts of the tasks of a Spark job that own partitions."""
+        progress = self.progress.read()
+        return [
+            task
+            for name, task in sorted(progress.tasks.items())
+            if h.is_of(name, member.name) and (found := progress.states.get(name)) is not None and found.owned
+        ]
+
     def delete_group(self) -> None:
         """Delete the group, whose processes have all ended, with its committed offsets."""
         partitions = tuple(h.Partition(self.topic, number) for number in self.producer.partitions)
@@ -560,7 +597,7 @@ class World:
                 if (pid := self.cluster.broker.node_pid(node_id)) is not None:
                     os.kill(pid, signal.SIGCONT)
                 self.cluster.broker.start_node(node_id)
-            self.cluster.broker.wait_ready(120.0)
+            self.cluster.broker.wait_ready(READY_S)
         for member in list(self.members.values()):
             member.links.change(Mode.PASS)
             member.send(signal.SIGCONT)

@@ -41,6 +41,8 @@ def main(arguments: list[str]) -> int:
             from tests.chaos.members.handlers import run_processor as run  # noqa: PLC0415
         case Loop.MANUAL:
             from tests.chaos.members.manual import run_manual as run  # noqa: PLC0415
+        case Loop.SPARK:
+            from tests.chaos.members.spark import run_spark as run  # noqa: PLC0415
         case Loop.RAW:
             from tests.chaos.members.raw import run_raw as run  # noqa: PLC0415
         case Loop.JAVA:

@@ -229,20 +229,23 @@ class Account:
 
     def end_commit(self, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
         """Write the response to a commit."""
-        if isinstance(result, KafkaException):
-            errors = [result.args[0]]
-        else:
-            errors = [partition.error for partition in result if partition.error is not None]
-        # Codes below zero are the client's own: the broker may have received the request.
-        is_unknown = any(error.code() < 0 or error.code() == KafkaError.REQUEST_TIMED_OUT for error in errors)
-        self.writer.write(
-            h.CommitEnded(commit=number, error=errors[0].name() if errors else None, is_unknown=is_unknown)
-        )
+        written_end(self.writer, number, result)
 
     def drop(self, partitions: Iterable[h.Partition]) -> None:
         """Forget the offsets of partitions that the member does not own any more."""
         for partition in partitions:
             self.positions.pop(partition, None)
+
+
+def written_end(writer: h.HistoryWriter, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
+    """Write the response to a commit."""
+    if isinstance(result, KafkaException):
+        errors = [result.args[0]]
+    else:
+        errors = [partition.error for partition in result if partition.error is not None]
+    # Codes below zero are the client's own: the broker may have received the request.
+    is_unknown = any(error.code() < 0 or error.code() == KafkaError.REQUEST_TIMED_OUT for error in errors)
+    writer.write(h.CommitEnded(commit=number, error=errors[0].name() if errors else None, is_unknown=is_unknown))
 
 
 def partition_of(message: Message) -> h.Partition:

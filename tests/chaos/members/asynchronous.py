@@ -99,7 +99,9 @@ def run_async(account: Account) -> int:
 
     async def run() -> int:
         consumer = AIOConsumer(account.config())
-        statements = Statements(account, consumer.membership, consumer.health)
+        statements = Statements(
+            account.writer, consumer.membership, consumer.health, has_leases=account.plan.has_leases
+        )
         try:
             return await AsyncApplication(account, consumer).run()
         finally:

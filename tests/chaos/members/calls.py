@@ -138,7 +138,7 @@ def run_calls(account: Account) -> int:
 
     on_warm = {"on_warm": lambda _, partitions: account.warmed(partitions)}
     application = Application(account, consumer, assigned, lease_until_ns, on_warm)
-    statements = Statements(account, consumer.membership, consumer.health)
+    statements = Statements(account.writer, consumer.membership, consumer.health, has_leases=account.plan.has_leases)
     try:
         return application.run()
     except KeyboardInterrupt:

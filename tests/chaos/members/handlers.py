@@ -116,7 +116,7 @@ def run_processor(account: Account) -> int:
     )
     consumer = processor._engine.consumer
     Ownership(account, consumer)
-    statements = Statements(account, consumer.membership, consumer.health)
+    statements = Statements(account.writer, consumer.membership, consumer.health, has_leases=account.plan.has_leases)
     account.on_close(processor.stop)
     try:
         # The account has the handler of SIGTERM.

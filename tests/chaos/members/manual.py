@@ -79,7 +79,7 @@ def run_manual(account: Account) -> int:
     """Run the member until it is closed, or fails permanently."""
     consumer = Consumer(account.config())
     application = ManualApplication(account, consumer)
-    statements = Statements(account, consumer.membership, consumer.health)
+    statements = Statements(account.writer, consumer.membership, consumer.health, has_leases=account.plan.has_leases)
     try:
         return application.run()
     except KeyboardInterrupt:

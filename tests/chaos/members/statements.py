@@ -11,7 +11,7 @@ from consumer_membership import Consumer, Health, MembershipView
 from consumer_membership.aio import AIOConsumer
 from consumer_membership.health.verdict import HealthVerdict
 from tests.chaos import history as h
-from tests.chaos.members.account import SAMPLE_S, Account
+from tests.chaos.members.account import SAMPLE_S
 
 
 def ns(seconds: float) -> int:
@@ -39,8 +39,15 @@ def epochs_of(
 class Statements:
     """A thread that writes a sample every `SAMPLE_S`, until `stop`."""
 
-    def __init__(self, account: Account, view: Callable[[], MembershipView], health: Callable[[], Health]) -> None:
-        self._account, self._view, self._health = account, view, health
+    def __init__(
+        self,
+        writer: h.HistoryWriter,
+        view: Callable[[], MembershipView],
+        health: Callable[[], Health],
+        *,
+        has_leases: bool,
+    ) -> None:
+        self._writer, self._view, self._health, self._has_leases = writer, view, health, has_leases
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statements", daemon=True)
         self._thread.start()
@@ -55,14 +62,14 @@ class Statements:
             begun_ns = h.now_ns()
             view, health = self._view(), self._health()
             stalled = health.partitions if health.verdict is HealthVerdict.STUCK else ()
-            self._account.writer.write(
+            self._writer.write(
                 h.Statement(
                     begun_ns=begun_ns,
                     state=view.state.name,
                     member_id=view.member_id,
                     member_epoch=view.member_epoch,
                     owned=tuple(h.Epoch(p.topic, p.partition, epoch) for p, epoch in view.owned.items()),
-                    lease_until_ns=lease_ns(view) if self._account.plan.has_leases else None,
+                    lease_until_ns=lease_ns(view) if self._has_leases else None,
                     verdict=health.verdict.value,
                     would_restart_help=health.would_restart_help,
                     stalled=tuple(h.Partition(p.topic, p.partition) for p in stalled),
