@@ -52,7 +52,7 @@ class Rule(StrEnum):
             it afterwards; or at an epoch that is not newer than its owner's.
         OWNERS_BY_LEASE: A member with leases received a record after its lease, or after a newer owner's first one.
         TRANSACTIONS: A source record has no result, or more than one, in the output of transactions.
-        STATEMENT: A sample of `membership()` or `health()` was false.
+        STATEMENT: A sample of `membership()` or `health()` was false, or a lease was longer than a session.
         NOT_SETTLED: The group did not consume to the end after the faults, or is not calm.
     """
 
@@ -407,6 +407,7 @@ class _Checker:
         self._judge_overtaken(process, event.begun_ns, [event.partition])
         ownership = process.owned.get(event.partition)
         until = process.lease_until_ns
+        self._judge_length(process, event.lease_until_ns)
         # A response during the call may have renewed the lease before the record was returned.
         if event.lease_until_ns is not None:
             until = process.lease_until_ns = max(event.lease_until_ns, until or 0)
@@ -550,6 +551,7 @@ class _Checker:
 
     def _state(self, process: _Process, event: h.Statement) -> None:
         process.last_statement = (self._at_ns, event)
+        self._judge_length(process, event.lease_until_ns)
         if event.lease_until_ns is not None:
             process.lease_until_ns = max(event.lease_until_ns, process.lease_until_ns or 0)
         owned = {item.partition: item.epoch for item in event.owned}
@@ -565,6 +567,15 @@ class _Checker:
             self._judge_progress(process, event, partition)
         if event.would_restart_help and self._is_alive(process, event.begun_ns):
             self._report(Rule.STATEMENT, f"a restart would help ({event.verdict}), but records are received")
+
+    def _judge_length(self, process: _Process, until_ns: int | None) -> None:
+        """A lease begins with a heartbeat that was sent before, and lasts for a session at most."""
+        session_s = process.started.session_s
+        if session_s is None or until_ns is None:
+            return
+        remaining_s = (until_ns - self._at_ns) / _S
+        if remaining_s > session_s:
+            self._report(Rule.STATEMENT, f"a lease of {remaining_s:.3f} s more, with a session of {session_s:g} s")
 
     def _judge_claim(self, process: _Process, event: h.Statement, partition: Partition, epoch: int) -> None:
         """A claim with a lease is false once another member received a record at a newer epoch."""

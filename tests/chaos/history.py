@@ -178,7 +178,7 @@ class Started:
     its lease. `is_transactional`: it commits in transactions. `is_manual`: it assigns its partitions itself, outside of
     the group's assignment. `instance_id` is None for dynamic members. `has_callbacks`: it writes `Assigned`, `Revoked`
     and `Lost`. `is_processor`: it writes `Finished`, and keeps only the order of each key. `commits_automatically`:
-    some of its commits are not written.
+    some of its commits are not written. `session_s` is the session of its group, where the harness has set it.
     """
 
     group: str
@@ -192,6 +192,7 @@ class Started:
     has_callbacks: bool = True
     is_processor: bool = False
     commits_automatically: bool = False
+    session_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

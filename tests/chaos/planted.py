@@ -180,8 +180,7 @@ BUGS: Mapping[str, Planted] = {
             "return confirmed_at + self._settings.lease_s(self.claim.session.timeout_s or self._assumed_session_s)",
             "return confirmed_at + 60.0",
         ),
-        finds=[_R.OWNERS_BY_EPOCH, _R.OWNERS_BY_LEASE, _R.STATEMENT],
-        script=_S.FAULTS,
+        finds=[_R.STATEMENT],
         has_leases=True,
     ),
     "view-of-an-old-epoch": _in(

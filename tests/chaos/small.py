@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -38,8 +40,9 @@ from tests.support.waiting import wait_until
 #: A bug has to be reported in one of this many rounds.
 ROUNDS = 3
 PARTITIONS = 4
-#: How long one step of a round may take: several sessions, and a start of a process on a busy machine.
-_STEP_S = 25.0
+#: How long one step of a round may take: several sessions. On a busy machine it may take longer, until each living
+#: member has written this many samples since the begin of the step, which takes 15 s on an idle machine.
+_STEP_S, _STEP_SAMPLES, _LONGEST_STEP_S = 25.0, 150, 240.0
 _PACE_S = 0.004
 #: The records of each partition that a member has to receive before the next step.
 _SOME = 10
@@ -106,8 +109,9 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
-        #: By process: the latest statement, and the received records.
+        #: By process: the latest statement, how many there are, and the received records.
         self.statements: dict[str, h.Statement] = {}
+        self.samples: Counter[str] = Counter()
         self.received: dict[str, set[tuple[int, int]]] = {}
 
     def update(self) -> None:
@@ -125,6 +129,7 @@ class Follower:
         match entry.event:
             case h.Statement() as statement:
                 self.statements[entry.process] = statement
+                self.samples[entry.process] += 1
             case h.Received(partition=partition, offset=offset):
                 self.received.setdefault(entry.process, set()).add((partition.number, offset))
             case _:
@@ -214,7 +219,7 @@ class Round:
         self.load.stop()
         self._reach(self._has_all, "all records are received")
         calm_from = h.now_ns() + round(_CALM_S * 1e9)
-        living = [name for name, process in self._members.items() if process.poll() is None]
+        living = self._living
         self._reach(
             lambda: all(self.follower.statements[name].begun_ns > calm_from for name in living), "statements after that"
         )
@@ -235,15 +240,31 @@ class Round:
         return all(sum(partition == one for partition, _ in received) >= _SOME for one in owned)
 
     def _reach(self, condition: Callable[[], bool], what: str) -> None:
-        def is_reached() -> bool:
-            self.follower.update()
-            return condition()
+        begun_at, before = time.monotonic(), Counter(self.follower.samples)
+        is_reached = False
 
-        try:
-            wait_until(is_reached, what, _STEP_S)
-        except AssertionError as error:
+        def is_over() -> bool:
+            nonlocal is_reached
+            self.follower.update()
+            is_reached = condition()
+            late_s = time.monotonic() - begun_at - _STEP_S
+            samples = [self.follower.samples[name] - before[name] for name in self._living]
+            return is_reached or (late_s > 0 and min(samples, default=_STEP_SAMPLES) >= _STEP_SAMPLES)
+
+        with suppress(AssertionError):
+            wait_until(is_over, what, _LONGEST_STEP_S)
+        if not is_reached:
             print(f"    not reached: {what}", flush=True)
-            raise NotReachedError(what) from error
+            raise NotReachedError(what)
+
+    @property
+    def _living(self) -> list[str]:
+        """The members whose processes run: a suspended one writes no samples."""
+        return [
+            name
+            for name, process in self._members.items()
+            if process.poll() is None and psutil.Process(process.pid).status() != psutil.STATUS_STOPPED
+        ]
 
     # ---- members ----
 
@@ -270,6 +291,7 @@ class Round:
             config=config,
             commits=setup.commits,
             slow_revoke_s=setup.slow_revoke_s,
+            session_s=SESSION_MS / 1000,
         )
         environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
         if self._bug is not None:

@@ -44,6 +44,7 @@ class Orders:
 
     `commits` is `sync` (every 0.2 s and in `on_revoke`), `auto` (the consumer commits automatically), or `late` (a
     worker commits each record 0.3 s later, as pools of threads do). `slow_revoke_s`: how long `on_revoke` takes.
+    `session_s`: the session of the group.
     """
 
     group: str
@@ -51,6 +52,7 @@ class Orders:
     config: dict[str, object]
     commits: str = "sync"
     slow_revoke_s: float = 0.0
+    session_s: float | None = None
 
     @property
     def has_leases(self) -> bool:
@@ -226,6 +228,7 @@ def main(arguments: list[str]) -> None:
                 instance_id=orders.config.get("group.instance.id"),  # type: ignore[arg-type]  # text of JSON
                 has_leases=orders.has_leases,
                 commits_automatically=orders.commits == "auto",
+                session_s=orders.session_s,
             )
         )
         member = Member(writer, orders)

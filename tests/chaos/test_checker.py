@@ -327,6 +327,27 @@ def test_process_may_be_removed_before_it_writes_its_start() -> None:
     assert broken(removed, LEASED, takes, statement(5.5, "a", lease_s=8.0), SETTLED) == set()
 
 
+def test_attempts_of_tasks_are_killed_and_removed_with_their_driver() -> None:
+    """The processes of Spark tasks are named after the driver, and no other process is."""
+    owns = [started(0, "a-0-7", has_leases=True), assigned(1, "a-0-7"), *received(2, "a-0-7", 0, 1, lease_s=8.0)]
+    takes = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1, 2, 3)]
+    uses = received(5.5, "a-0-7", 2)
+    removed = at(4, "harness", h.Evicted(member="a"))
+    other = at(4, "harness", h.Evicted(member="a-0"))
+    assert broken(produced(0, 1, 2, 3), owns, removed, takes, uses, SETTLED) == set()
+    assert broken(produced(0, 1, 2, 3), owns, takes, uses, SETTLED) == {Rule.OWNERS_BY_EPOCH}
+    assert broken(produced(0, 1, 2, 3), owns, other, takes, uses, SETTLED) == set()
+
+
+def test_lease_of_more_than_a_session_is_reported() -> None:
+    """It is renewed by heartbeats that were sent before."""
+    begin = [*produced(0), started(0, "a", has_leases=True, session_s=3.0), assigned(1, "a")]
+    assert broken(begin, received(2, "a", 0, lease_s=4.9), SETTLED) == set()
+    assert broken(begin, received(2, "a", 0, lease_s=5.1), SETTLED) == {Rule.STATEMENT}
+    sample = statement(2, "a", lease_s=5.1)
+    assert broken(begin, received(1.5, "a", 0), sample, SETTLED) == {Rule.STATEMENT}
+
+
 def test_record_after_the_lease_is_reported() -> None:
     """A call that begins after the end of the lease returns no record."""
     assert broken(LEASED, received(9, "a", 2, 3), SETTLED) == {Rule.OWNERS_BY_LEASE}

@@ -81,6 +81,7 @@ class Account:
                 is_manual=self.plan.loop is Loop.MANUAL,
                 is_processor=self.plan.loop.has_handlers,
                 commits_automatically=self.plan.commits_automatically or self.plan.loop.has_handlers,
+                session_s=SESSION_S,
             )
         )
         signal.signal(signal.SIGTERM, lambda *_: self.close())

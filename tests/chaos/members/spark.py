@@ -24,7 +24,7 @@ from consumer_membership.spark import SinkContext, member, run
 from tests.chaos import history as h
 from tests.chaos.members.account import Account, named, offset_of, partition_of, written_end
 from tests.chaos.members.statements import Statements, epochs_of, ns
-from tests.chaos.plan import POLL_INTERVAL_S, TASKS, MemberPlan
+from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, TASKS, MemberPlan
 
 if TYPE_CHECKING:
     from consumer_membership.clients.outcomes import PendingCommit
@@ -100,6 +100,7 @@ def begin_attempt(plan: MemberPlan, driver: str, group: str, folder: Path) -> Hi
                 pid=os.getpid(),
                 instance_id=f"{plan.name}-{task.partitionId()}",
                 has_leases=plan.has_leases,
+                session_s=SESSION_S,
             )
         )
         _sinks[:] = [sink]
