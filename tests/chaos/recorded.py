@@ -1,10 +1,10 @@
 """Check the heartbeat responses of a recording against the simulated coordinator: could it have given them?
 
 The simulation is only worth as much as its coordinator resembles a broker. `check_recording` replays the heartbeats of
-one recorded member against the simulated broker's own code for members (`tests.simulation.consumer.group_member`). The
-target of the group and the partitions of other members are not in the recording, so that several states of the member
-are possible after a response; a response that fits none of them is a finding: the broker does what the simulation
-forbids, or the recording is damaged.
+one recorded member against the simulated broker's own code for members
+(`consumer_membership.testing.coordinators.consumer.group_member`). The target of the group and the partitions of other
+members are not in the recording, so that several states of the member are possible after a response; a response that
+fits none of them is a finding: the broker does what the simulation forbids, or the recording is damaged.
 
 A request without a response, a refusal, or a recording that begins later leaves the state unknown until the next join.
 """
@@ -19,8 +19,8 @@ from consumer_membership.membership.effects import Heartbeat, SendHeartbeat
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatFailed, HeartbeatRejected
 from consumer_membership.recorder.recording import Recording
 from consumer_membership.recorder.ring import Entry
+from consumer_membership.testing.coordinators.consumer.group_member import ConsumerMember, Reconciliation, Standing
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, TopicIdPartition
-from tests.simulation.consumer.group_member import ConsumerMember, Reconciliation, Standing
 
 _FENCED_MEMBER_EPOCH = 110
 #: A partition of the target that another member still owns; the member is UNRELEASED because of it.

@@ -10,11 +10,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.exchanges import Answer, Joined, Released, Request
+from consumer_membership.testing.coordinators.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import TopicPartition
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.exchanges import Answer, Joined, Released, Request
-from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 
 GROUP = "g"
 #: The group with the announcements for hand-overs.

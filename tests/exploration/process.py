@@ -65,6 +65,8 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.testing.coordinators.exchanges import Answer
+from consumer_membership.testing.coordinators.member_requests import event_of, failure_of, request_of
 from consumer_membership.types import (
     FATAL_CODE,
     BrokerAddress,
@@ -79,9 +81,7 @@ from tests.exploration.cluster import AT_ONCE, GROUP, HELPER_GROUP, NOBODY, Addr
 from tests.exploration.consumer.hand_over import HandOverWatch
 from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, SESSION_S, Move
 from tests.simulation import inside
-from tests.simulation.exchanges import Answer
 from tests.simulation.watch import STEPS, Violation, Watch
-from tests.simulation.words import event_of, failure_of, request_of
 
 TOPIC = "t"
 SUBSCRIPTION = Subscription(topics=frozenset({TOPIC}))

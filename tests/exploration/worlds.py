@@ -10,6 +10,10 @@ from consumer_membership.assignors import BUILT_IN
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.exploration.application import Application
 from tests.exploration.classic.carrier import ClassicCarrier
@@ -19,10 +23,6 @@ from tests.exploration.consumer.carrier import ConsumerCarrier
 from tests.exploration.consumer.hand_over import HandOverWatch
 from tests.exploration.consumer.life import ConsumerLife
 from tests.exploration.process import TOPIC, Process, half
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from tests.simulation.watch import Watch
 
 TOPIC_ID = UUID(int=1)

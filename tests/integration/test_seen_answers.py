@@ -11,13 +11,13 @@ from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from consumer_membership.devbroker.readiness import Probe
 from consumer_membership.membership.effects import Heartbeat
-from tests.simulation import rules as code
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import Beat, Joined, Leave, MemberIdentity, Synced
+from consumer_membership.testing.coordinators.rules import RULES_4_4, Granted, Refused, Rules
 from tests.simulation.classic.rule_scene import join
 from tests.simulation.classic.scene import A, sync, told
 from tests.simulation.consumer.rule_scene import NOTHING, Member
-from tests.simulation.exchanges import Beat, Joined, Leave, MemberIdentity, Synced
 from tests.simulation.real import RealCoordinator
-from tests.simulation.rules import RULES_4_4, Granted, Refused, Rules
 from tests.simulation.under_test import TOPIC
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import delete_topic, unique

@@ -2,8 +2,9 @@
 
     python -m tests.simulation --seeds 200 --start 0
 
-There is one `world`; what differs with the protocol is its coordinator (`consumer`, `classic`, or `either`), which
-follows Kafka's rules and does not know the simulation, and what a request is called (`words`). `application` and
+There is one `world`; what differs with the protocol is its coordinator
+(`consumer_membership.testing.coordinators`), which follows Kafka's rules and does not know the simulation, and the
+form of a request (`member_requests` there). `application` and
 `network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at every step of one
 process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.recorder.ring import Recorder
+from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Habits
@@ -19,7 +20,6 @@ from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Options, Parts, ProcessorApplication
 from tests.simulation.profiles import Processing, Profile
-from tests.simulation.rules import ClassicRules, Rules
 from tests.simulation.surges import HAND_OVER_S, Surges
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation, check

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.either import EitherCoordinator
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.either import EitherCoordinator
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from tests.simulation.under_test import CoordinatorUnderTest, RulesT, SimulatedCoordinator
 from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
-    from tests.simulation.coordinator import Coordinator
+    from consumer_membership.testing.coordinators.coordinator import Coordinator
 
 #: How many members fill a small group.
 SMALL = 2

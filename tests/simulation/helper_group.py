@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.coordinator import Topic
+from consumer_membership.testing.coordinators.exchanges import Answer, Commit, CommitResults, Request
+from consumer_membership.testing.coordinators.rules import GROUP_AUTHORIZATION_FAILED, Refused, Rules
 from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import Instant
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.coordinator import Topic
-from tests.simulation.exchanges import Answer, Commit, CommitResults, Request
-from tests.simulation.rules import GROUP_AUTHORIZATION_FAILED, Refused, Rules
 
 #: The node that coordinates the helper group at first; the group's own coordinator is node 1.
 FIRST_NODE = 2

@@ -23,14 +23,14 @@ from consumer_membership.membership.events import LeaveRequested, TimePassed
 from consumer_membership.membership.leave import LEAVE_ANSWER_S
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.exchanges import Answer, Joined, Synced
+from consumer_membership.testing.coordinators.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
+from consumer_membership.testing.coordinators.member_requests import Order
+from consumer_membership.testing.coordinators.rules import Granted
 from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import inside
-from tests.simulation.exchanges import Answer, Joined, Synced
 from tests.simulation.hand_overs import HandOvers
-from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
-from tests.simulation.rules import Granted
 from tests.simulation.watch import Violation, Watch, check
-from tests.simulation.words import Order
 
 if TYPE_CHECKING:
     from tests.simulation.network import Exchange

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.classic.exchanges import SendJoin
+from consumer_membership.testing.coordinators.exchanges import Answer
+from consumer_membership.testing.coordinators.member_requests import Event, Order, event_of, failure_of
 from consumer_membership.types import GroupProtocol
-from tests.simulation.exchanges import Answer
-from tests.simulation.words import Event, Order, event_of, failure_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

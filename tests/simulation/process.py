@@ -52,12 +52,12 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnError
+from consumer_membership.testing.coordinators.member_requests import ORDERS, Event, Order, failure_of
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
 from tests.simulation import inside
 from tests.simulation.application import Habits
 from tests.simulation.network import Connection
-from tests.simulation.words import ORDERS, Event, Order, failure_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -26,13 +26,13 @@ from consumer_membership.membership.effects import (
 from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import ProcessingOrder, Scheduler, Task
+from consumer_membership.testing.coordinators.exchanges import Fetch, Fetched
+from consumer_membership.testing.coordinators.rules import OFFSET_METADATA_TOO_LARGE
 from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Application, Habits, Partitions
-from tests.simulation.exchanges import Fetch, Fetched
 from tests.simulation.handling import SLOW, Tenure, exists, key_of
-from tests.simulation.rules import OFFSET_METADATA_TOO_LARGE
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

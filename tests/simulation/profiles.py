@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from consumer_membership.processing.scheduler import ProcessingOrder
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from tests.simulation.network import Faults
 from tests.simulation.processor import Kind
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

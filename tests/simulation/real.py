@@ -16,18 +16,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.translation.consumer_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from consumer_membership.types import Holder, OffsetAndMetadata, TopicIdPartition, TopicPartition
-from consumer_membership.wire.codec import SIZE_BYTES, Call, Fields, Message, decode, encode
-from consumer_membership.wire.versions import Api
-from tests.simulation import rules as code
-from tests.simulation.coordinator import Topic
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.coordinator import Topic
+from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
     Beat,
@@ -48,7 +39,16 @@ from tests.simulation.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.rules import Granted, Refused
+from consumer_membership.testing.coordinators.rules import Granted, Refused
+from consumer_membership.translation.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from consumer_membership.types import Holder, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from consumer_membership.wire.codec import SIZE_BYTES, Call, Fields, Message, decode, encode
+from consumer_membership.wire.versions import Api
 from tests.simulation.under_test import PARTITIONS, TOPIC, CoordinatorUnderTest, RulesT
 from tests.support.kafka import create_topic, delete_topic, unique
 from tests.support.waiting import PATIENCE_S, wait_until

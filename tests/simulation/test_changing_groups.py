@@ -10,11 +10,8 @@ from typing import TypeAlias
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
-from tests.simulation import rules as code
-from tests.simulation.classic.rule_scene import join
-from tests.simulation.classic.scene import sync, told
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Beat,
     Commit,
@@ -29,7 +26,10 @@ from tests.simulation.exchanges import (
     MemberIdRequired,
     Synced,
 )
-from tests.simulation.rules import Granted, Refused, Rules
+from consumer_membership.testing.coordinators.rules import Granted, Refused, Rules
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.simulation.classic.rule_scene import join
+from tests.simulation.classic.scene import sync, told
 from tests.simulation.under_test import TOPIC, CoordinatorUnderTest
 from tests.support.versions import NEWEST
 

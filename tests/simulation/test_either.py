@@ -6,10 +6,10 @@ import pytest
 
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.either import EitherCoordinator
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_4, ClassicRules, Rules
 from consumer_membership.types import GroupProtocol, LeaveOption
-from tests.simulation.either import EitherCoordinator
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_4, ClassicRules, Rules
 from tests.simulation.world import GROUP, World, protocols_of
 
 CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC

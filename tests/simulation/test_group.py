@@ -8,10 +8,10 @@ from consumer_membership.membership.effects import Problem
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from tests.simulation.world import GROUP, World
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])

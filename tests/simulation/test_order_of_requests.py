@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.testing.coordinators.rules import RULES_4_4, ClassicRules
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
 from tests.simulation.network import Faults
-from tests.simulation.rules import RULES_4_4, ClassicRules
 from tests.simulation.watch import Violation
 from tests.simulation.world import GROUP, World
 

@@ -12,13 +12,13 @@ from consumer_membership.membership.events import Step
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.exchanges import Leave, LeaveResults, MemberIdentity
+from consumer_membership.testing.coordinators.journal import Removed
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LEAVE_STATIC_EPOCH, ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
-from tests.simulation.exchanges import Leave, LeaveResults, MemberIdentity
-from tests.simulation.journal import Removed
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from tests.simulation.watch import Violation
 from tests.simulation.world import GROUP, World
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 from uuid import uuid4
 
+from consumer_membership.testing.coordinators.coordinator import Coordinator, Topic
+from consumer_membership.testing.coordinators.exchanges import Answer, Key, Released, Request
+from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import Instant
-from tests.simulation.coordinator import Coordinator, Topic
-from tests.simulation.exchanges import Answer, Key, Released, Request
-from tests.simulation.rules import ClassicRules, Rules
 
 T = TypeVar("T")
 RulesT = TypeVar("RulesT", bound=Rules | ClassicRules)

@@ -55,6 +55,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import SILENT, MemberState
+from consumer_membership.testing.coordinators.rules import GROUP_MAX_SIZE_REACHED
 from consumer_membership.types import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -64,7 +65,6 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from tests.simulation import inside
-from tests.simulation.rules import GROUP_MAX_SIZE_REACHED
 
 _S, _C = MemberState, ClassicState
 STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)

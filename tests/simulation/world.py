@@ -24,23 +24,23 @@ from consumer_membership.membership.settings import ClassicSettings, MemberSetti
 from consumer_membership.membership.states import MemberState
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.either import EitherCoordinator
+from consumer_membership.testing.coordinators.exchanges import Answer, Released
+from consumer_membership.testing.coordinators.member_requests import request_of
+from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Application, Habits
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.either import EitherCoordinator
-from tests.simulation.exchanges import Answer, Released
 from tests.simulation.handling import Handling
 from tests.simulation.helper_group import HelperGroup
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
-from tests.simulation.rules import ClassicRules, Rules
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation
-from tests.simulation.words import request_of
 
 GROUP = "orders-group"
 #: How many lines of the trace a failure shows.

@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.exchanges import Commit, Describe, Fetch
+from consumer_membership.testing.coordinators.rules import Refused, Rules
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.exchanges import Commit, Describe, Fetch
-from tests.simulation.rules import Refused, Rules
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
 #: One version of each API that carries a group, so that the script need not know several.

@@ -15,15 +15,15 @@ from consumer_membership.membership.classic.exchanges import SendClassicHeartbea
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import FetchCommitted
 from consumer_membership.membership.events import TimePassed
+from consumer_membership.testing.coordinators.exchanges import Answer, MemberIdRequired, Synced
+from consumer_membership.testing.coordinators.member_requests import Event, failure_of
+from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import GroupProtocol
 from tests.exploration.classic.canonical import REPAIR_S, canonicalise
 from tests.exploration.cluster import Address, Asked
 from tests.exploration.moves import SESSION_S, Move
 from tests.exploration.process import NO_ANSWER, Ask, Call, Carrier, Exchange, Process
 from tests.simulation import inside
-from tests.simulation.exchanges import Answer, MemberIdRequired, Synced
-from tests.simulation.rules import Refused
-from tests.simulation.words import Event, failure_of
 
 _S = ClassicState
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.classic.group import InitialDelay, Timer, TimerKind
+from consumer_membership.testing.coordinators.classic.roster import ClassicMember, WrittenGroup
+from consumer_membership.testing.coordinators.exchanges import Released
 from tests.exploration.cluster import GROUP, NOBODY, TO_COME, Address, Happening, Life
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.group import InitialDelay, Timer, TimerKind
-from tests.simulation.classic.roster import ClassicMember, WrittenGroup
-from tests.simulation.exchanges import Released
 
 _TIMERS = {"end_session": TimerKind.SESSION, "end_joins": TimerKind.JOIN, "end_syncs": TimerKind.SYNC}
 

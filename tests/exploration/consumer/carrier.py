@@ -16,6 +16,8 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import HeartbeatFailed
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.exchanges import Answer, Described
+from consumer_membership.testing.coordinators.rules import Granted, Refused
 from consumer_membership.types import JOIN_EPOCH, GroupProtocol
 from tests.exploration.cluster import AT_ONCE, Asked
 from tests.exploration.consumer.canonical import canonicalise
@@ -23,8 +25,6 @@ from tests.exploration.consumer.hand_over import LONG_AGO
 from tests.exploration.moves import Move
 from tests.exploration.process import NO_ANSWER, Ask, Beat, Call, Carrier, Process
 from tests.simulation import inside
-from tests.simulation.exchanges import Answer, Described
-from tests.simulation.rules import Granted, Refused
 
 
 @dataclass(frozen=True, slots=True)

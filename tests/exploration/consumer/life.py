@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.exchanges import Released
 from tests.exploration.cluster import GROUP, TO_COME, Happening, Life
 from tests.exploration.fork import key_of
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.exchanges import Released
 
 LONG_AGO = float("-inf")
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.testing.coordinators.rules import ClassicRules
 from consumer_membership.types import GroupProtocol
 from tests.simulation.application import Habits
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
-from tests.simulation.rules import ClassicRules
 from tests.simulation.world import GROUP, World, protocols_of
 from tests.support.subscriptions import to_a_member
 

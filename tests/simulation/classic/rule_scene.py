@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from consumer_membership.testing.coordinators.exchanges import Beat, Join, Joined, MemberIdRequired, Synced
+from consumer_membership.testing.coordinators.rules import ClassicRules
 from tests.simulation.classic import scene
 from tests.simulation.classic.scene import A, sync, told
-from tests.simulation.exchanges import Beat, Join, Joined, MemberIdRequired, Synced
-from tests.simulation.rules import ClassicRules
 from tests.simulation.under_test import CoordinatorUnderTest
 
 Sut: TypeAlias = CoordinatorUnderTest[ClassicRules]

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from consumer_membership.assignors.assignor import MemberSubscription
-from consumer_membership.types import TopicPartition
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.group import ClassicGroup
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.classic.group import ClassicGroup
+from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Join,
     Joined,
@@ -21,7 +20,8 @@ from tests.simulation.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.rules import ClassicRules
+from consumer_membership.testing.coordinators.rules import ClassicRules
+from consumer_membership.types import TopicPartition
 from tests.simulation.under_test import PARTITIONS, TOPIC
 
 A = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))

@@ -7,11 +7,9 @@ from random import Random
 
 import pytest
 
-from consumer_membership.types import OffsetAndMetadata
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.group import GroupState
-from tests.simulation.classic.scene import A, join
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.classic.group import GroupState
+from consumer_membership.testing.coordinators.exchanges import (
     Beat,
     Commit,
     Join,
@@ -24,8 +22,10 @@ from tests.simulation.exchanges import (
     Share,
     Sync,
 )
-from tests.simulation.journal import JoinsCompleted, Loaded, RebalanceCompleted
-from tests.simulation.rules import ClassicRules
+from consumer_membership.testing.coordinators.journal import JoinsCompleted, Loaded, RebalanceCompleted
+from consumer_membership.testing.coordinators.rules import ClassicRules
+from consumer_membership.types import OffsetAndMetadata
+from tests.simulation.classic.scene import A, join
 from tests.simulation.under_test import PARTITIONS, TOPIC
 
 STEPS = 250

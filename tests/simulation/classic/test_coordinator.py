@@ -10,7 +10,18 @@ from dataclasses import replace
 import pytest
 
 from consumer_membership.assignors.assignor import MemberSubscription
-from tests.simulation import rules as code
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import (
+    Alive,
+    Beat,
+    Joined,
+    JoinedMember,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+    Synced,
+)
+from consumer_membership.testing.coordinators.rules import Refused
 from tests.simulation.classic.rule_scene import (
     COMPLETING,
     EMPTY,
@@ -29,17 +40,6 @@ from tests.simulation.classic.rule_scene import (
     with_id,
 )
 from tests.simulation.classic.scene import A, sync, told
-from tests.simulation.exchanges import (
-    Alive,
-    Beat,
-    Joined,
-    JoinedMember,
-    Leave,
-    LeaveResults,
-    MemberIdentity,
-    Synced,
-)
-from tests.simulation.rules import Refused
 from tests.simulation.under_test import TOPIC
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)

@@ -6,11 +6,24 @@ import copy
 
 import pytest
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.classic.group import GroupState, TimerKind
+from consumer_membership.testing.coordinators.exchanges import (
+    Alive,
+    Beat,
+    Commit,
+    CommitResults,
+    Joined,
+    Leave,
+    MemberIdentity,
+    Request,
+    Synced,
+)
+from consumer_membership.testing.coordinators.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refused
 from consumer_membership.types import OffsetAndMetadata
 from tests.exploration.fork import fork, key_of
-from tests.simulation import rules as code
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.group import GroupState, TimerKind
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -25,19 +38,6 @@ from tests.simulation.classic.scene import (
     sync,
     told,
 )
-from tests.simulation.exchanges import (
-    Alive,
-    Beat,
-    Commit,
-    CommitResults,
-    Joined,
-    Leave,
-    MemberIdentity,
-    Request,
-    Synced,
-)
-from tests.simulation.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
-from tests.simulation.rules import ClassicRules, Refused
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
 ILLEGAL = Refused(code.ILLEGAL_GENERATION)

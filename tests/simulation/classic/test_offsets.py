@@ -5,11 +5,11 @@ Each test runs on the simulated coordinator and, marked integration, on a real o
 
 from __future__ import annotations
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import Commit, CommitResults, Fetch, Fetched
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
-from tests.simulation import rules as code
 from tests.simulation.classic.rule_scene import Sut, gathering, join, rejoin, send_and_see, stable
 from tests.simulation.classic.scene import A, sync
-from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
 
 #: Two UTF-16 code units, four bytes of UTF-8.
 G_CLEF = "\N{MUSICAL SYMBOL G CLEF}"

@@ -9,8 +9,18 @@ from dataclasses import replace
 
 import pytest
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import (
+    Alive,
+    Commit,
+    CommitResults,
+    Joined,
+    Leave,
+    MemberIdentity,
+    Synced,
+)
+from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import OffsetAndMetadata
-from tests.simulation import rules as code
 from tests.simulation.classic.rule_scene import (
     LONG_S,
     PREPARING,
@@ -25,8 +35,6 @@ from tests.simulation.classic.rule_scene import (
     stable,
 )
 from tests.simulation.classic.scene import A, sync, told
-from tests.simulation.exchanges import Alive, Commit, CommitResults, Joined, Leave, MemberIdentity, Synced
-from tests.simulation.rules import Refused
 
 FENCED = Refused(code.FENCED_INSTANCE_ID)
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.classic.group import GroupState, TimerKind
+from consumer_membership.testing.coordinators.exchanges import Beat, Commit, Joined, Leave, MemberIdentity
+from consumer_membership.testing.coordinators.journal import RebalanceBegan, Removed
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refused
 from consumer_membership.types import OffsetAndMetadata
-from tests.simulation import rules as code
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.group import GroupState, TimerKind
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -25,9 +28,6 @@ from tests.simulation.classic.scene import (
     sync,
     told,
 )
-from tests.simulation.exchanges import Beat, Commit, Joined, Leave, MemberIdentity
-from tests.simulation.journal import RebalanceBegan, Removed
-from tests.simulation.rules import ClassicRules, Refused
 from tests.simulation.under_test import TOPIC
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)

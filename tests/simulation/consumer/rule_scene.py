@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.testing.coordinators.exchanges import (
+    Commit,
+    CommitResults,
+    Fetch,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+)
+from consumer_membership.testing.coordinators.rules import Granted, Refused, Rules
 from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
-from tests.simulation.exchanges import Commit, CommitResults, Fetch, Leave, LeaveResults, MemberIdentity
-from tests.simulation.rules import Granted, Refused, Rules
 from tests.simulation.under_test import TOPIC, CoordinatorUnderTest
 
 Sut: TypeAlias = CoordinatorUnderTest[Rules]

@@ -8,11 +8,9 @@ from __future__ import annotations
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
-from tests.simulation import rules as code
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.consumer.rule_scene import FIRST, NOTHING, Member, Sut, commit, fetch, pair, remove
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     CommitResults,
     Describe,
@@ -21,7 +19,9 @@ from tests.simulation.exchanges import (
     Fetched,
     MemberIdentity,
 )
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
+from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
+from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
+from tests.simulation.consumer.rule_scene import FIRST, NOTHING, Member, Sut, commit, fetch, pair, remove
 from tests.simulation.under_test import PARTITIONS, TOPIC
 
 #: Two UTF-16 code units, four bytes of UTF-8.

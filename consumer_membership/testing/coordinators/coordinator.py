@@ -15,11 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import (
+    Alive,
+    Answer,
+    Beat,
+    Commit,
+    CommitResults,
+    Key,
+    Released,
+    Request,
+)
+from consumer_membership.testing.coordinators.journal import Entry
+from consumer_membership.testing.coordinators.rules import Refusal, Refused
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicIdPartition, TopicPartition
-from tests.simulation import rules as code
-from tests.simulation.exchanges import Alive, Answer, Beat, Commit, CommitResults, Key, Released, Request
-from tests.simulation.journal import Entry
-from tests.simulation.rules import Refusal, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +63,11 @@ class Coordinator(ABC):
     ) -> list[Released]:
         """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
         try:
-            self._check(request, node_id, now)
-            answer = self._handle(key, group_id, request, now)
+            self.check(request, node_id, now)
+            answer = self.handle(key, group_id, request, now)
         except Refusal as refusal:
             answer = _refused(request, refusal.answer)
-        released = self._released()
+        released = self.take_released()
         return released if answer is None else [*released, Released(key, answer)]
 
     def answer(self, group_id: str, request: Request, now: Instant, *, node_id: int | None = None) -> Answer:
@@ -66,10 +75,10 @@ class Coordinator(ABC):
         return self.ask("asked", group_id, request, now, node_id=node_id)[-1].answer
 
     @abstractmethod
-    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+    def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         """Handle a request; None: it waits. Raises Refusal."""
 
-    def _released(self) -> list[Released]:
+    def take_released(self) -> list[Released]:
         """Take what the groups have to say to those that waited."""
         return []
 
@@ -138,7 +147,7 @@ class Coordinator(ABC):
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition < topic.partitions
 
-    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for bounds
+    def check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for bounds
         """Raises Refusal where this broker is not the coordinator, or not yet, or would refuse the request as one."""
         if node_id is not None and node_id != self.node_id:
             raise Refusal(code.NOT_COORDINATOR)

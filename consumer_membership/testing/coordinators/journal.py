@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from consumer_membership.testing.coordinators.exchanges import Share
 from consumer_membership.types import Offsets
-from tests.simulation.exchanges import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,19 +50,7 @@ from consumer_membership.membership.events import (
     StartOffsetsFailed,
     StartOffsetsFetched,
 )
-from consumer_membership.translation.announcements import announcement_text, parse_announcement
-from consumer_membership.translation.verdicts import (
-    FetchVerdict,
-    broker_error,
-    classic_verdict,
-    commit_membership,
-    commit_verdict,
-    fetch_verdict,
-    heartbeat_verdict,
-)
-from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol, OffsetAndMetadata
-from consumer_membership.wire.versions import Api
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators.exchanges import (
     PROTOCOL_TYPE,
     Alive,
     Answer,
@@ -85,7 +73,25 @@ from tests.simulation.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.rules import GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, UNRELEASED_INSTANCE_ID, Granted, Refused
+from consumer_membership.testing.coordinators.rules import (
+    GROUP_ID_NOT_FOUND,
+    MEMBER_ID_REQUIRED,
+    UNRELEASED_INSTANCE_ID,
+    Granted,
+    Refused,
+)
+from consumer_membership.translation.announcements import announcement_text, parse_announcement
+from consumer_membership.translation.verdicts import (
+    FetchVerdict,
+    broker_error,
+    classic_verdict,
+    commit_membership,
+    commit_verdict,
+    fetch_verdict,
+    heartbeat_verdict,
+)
+from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol, OffsetAndMetadata
+from consumer_membership.wire.versions import Api
 
 Order: TypeAlias = (
     SendHeartbeat
@@ -122,7 +128,7 @@ _HOLDER = re.compile(r"is owned by (\S+) member")
 _CLASSIC = GroupProtocol.CLASSIC
 
 
-def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR0911 - one for each order
+def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: C901, PLR0911 - one for each order
     """What the coordinator sees of an order."""
     match order:
         case SendHeartbeat():
@@ -171,7 +177,7 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR09
             assert_never(order)
 
 
-def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: PLR0911, PLR0912 - one for each pair
+def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: C901, PLR0911, PLR0912 - one for each pair
     """What the member learns by the answer to its order; where nothing is committed a partition starts at 0."""
     match order, answer:
         case SendHeartbeat(), Granted():
@@ -248,7 +254,7 @@ def failure_of(order: Order, reason: str) -> Event | CommitFailed:
             assert_never(order)
 
 
-def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> Event:  # noqa: PLR0911
+def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> Event:  # noqa: C901, PLR0911 - one for each order
     """A refusal as the wire reports it."""
     code, error = answer.code, broker_error(answer.code, answer.message)
     match order:

@@ -10,13 +10,25 @@ from __future__ import annotations
 from typing import Any
 
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
+from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.exchanges import (
+    Answer,
+    Beat,
+    Commit,
+    Describe,
+    Fetch,
+    Join,
+    Key,
+    Leave,
+    Released,
+    Request,
+    Sync,
+)
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal, Rules
 from consumer_membership.types import JOIN_EPOCH, Instant
-from tests.simulation import rules as code
-from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.consumer.coordinator import ConsumerCoordinator
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.exchanges import Answer, Beat, Commit, Describe, Fetch, Join, Key, Leave, Released, Request, Sync
-from tests.simulation.rules import ClassicRules, Refusal, Rules
 
 
 class EitherCoordinator(Coordinator):
@@ -35,11 +47,12 @@ class EitherCoordinator(Coordinator):
         """The groups of both."""
         return {**self.classic.groups, **self.consumer.groups}
 
-    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:
+    def check(self, request: Request, node_id: int | None, now: Instant) -> None:
         """Both are one broker's, and move together."""
-        self.classic._check(request, node_id, now)
+        self.classic.check(request, node_id, now)
 
-    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+    def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+        """Handle a request; None: its answer comes later. Raises Refusal."""
         speaks = self._asked(group_id, request)
         other: Coordinator = self.classic if speaks is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
@@ -49,13 +62,14 @@ class EitherCoordinator(Coordinator):
             refusal = code.INCONSISTENT_GROUP_PROTOCOL if speaks is self.classic else code.GROUP_ID_NOT_FOUND
             raise Refusal(refusal, f"Group {group_id} is of the other protocol.")
         former = other.groups.pop(group_id, None) if is_join else None
-        answer = speaks._handle(key, group_id, request, now)
+        answer = speaks.handle(key, group_id, request, now)
         if former is not None:
             speaks.groups[group_id].committed |= former.committed
         return answer
 
-    def _released(self) -> list[Released]:
-        return [*self.consumer._released(), *self.classic._released()]
+    def take_released(self) -> list[Released]:
+        """Take the answers of both to requests that waited."""
+        return [*self.consumer.take_released(), *self.classic.take_released()]
 
     def _asked(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
         """Whose request it is; commits and reads are the group's."""

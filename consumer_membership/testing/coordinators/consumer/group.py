@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.consumer.assignor import ASSIGNORS
+from consumer_membership.testing.coordinators.consumer.group_member import ConsumerMember, Reconciliation, Standing
+from consumer_membership.testing.coordinators.coordinator import Topic
+from consumer_membership.testing.coordinators.rules import Granted, Refusal, Rules
 from consumer_membership.types import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -18,11 +23,6 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
-from tests.simulation import rules as code
-from tests.simulation.consumer.assignor import ASSIGNORS
-from tests.simulation.consumer.group_member import ConsumerMember, Reconciliation, Standing
-from tests.simulation.coordinator import Topic
-from tests.simulation.rules import Granted, Refusal, Rules
 
 #: Before any moment.
 NEVER: Final[Instant] = float("-inf")

@@ -11,6 +11,8 @@ from consumer_membership.types import Assignment, TopicIdPartition
 
 #: What each member may get, and what each member had.
 Wanted: TypeAlias = Mapping[str, AbstractSet[TopicIdPartition]]
+#: A partition moves to a member that has at least this many fewer.
+_MOVE_FROM = 2
 Assignor: TypeAlias = Callable[[Wanted, Mapping[str, Assignment]], dict[str, Assignment]]
 
 
@@ -43,7 +45,7 @@ def _move_one(members: list[str], given: dict[str, set[TopicIdPartition]], wante
     """Move one partition from a member with two more than another that wants it; whether there was one."""
     for poor in sorted(members, key=lambda m: (len(given[m]), m)):
         for rich in sorted(members, key=lambda m: (-len(given[m]), m)):
-            if len(given[rich]) - len(given[poor]) < 2:
+            if len(given[rich]) - len(given[poor]) < _MOVE_FROM:
                 break
             movable = sorted(given[rich] & wanted[poor])
             if movable:

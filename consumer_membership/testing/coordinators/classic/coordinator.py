@@ -13,12 +13,11 @@ from collections.abc import Hashable
 from typing import assert_never
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import Instant
-from tests.simulation import rules as code
-from tests.simulation.classic.group import ClassicGroup, Timer
-from tests.simulation.classic.joining import join
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.group import ClassicGroup, Timer
+from consumer_membership.testing.coordinators.classic.joining import join
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
     Beat,
@@ -36,8 +35,9 @@ from tests.simulation.exchanges import (
     Request,
     Sync,
 )
-from tests.simulation.journal import Committed
-from tests.simulation.rules import ClassicRules, Refusal
+from consumer_membership.testing.coordinators.journal import Committed
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal
+from consumer_membership.types import Instant
 
 
 class ClassicCoordinator(Coordinator):
@@ -50,7 +50,8 @@ class ClassicCoordinator(Coordinator):
 
     # ---- requests ----
 
-    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+    def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+        """Handle a request; None: its answer comes later. Raises Refusal."""
         match request:
             case Join():
                 return join(self._group_to_join(group_id, request), key, request, now)
@@ -99,16 +100,16 @@ class ClassicCoordinator(Coordinator):
         group.happened.append(Committed(member_id=request.member_id, generation=request.generation, offsets=accepted))
         return CommitResults(codes=codes)
 
-    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:
+    def check(self, request: Request, node_id: int | None, now: Instant) -> None:
         """Every broker knows the bounds of a session, so that this comes before anything else."""
         rules = self.rules
         if isinstance(request, Join) and not (
             rules.min_session_timeout_s <= request.session_timeout_s <= rules.max_session_timeout_s
         ):
             raise Refusal(code.INVALID_SESSION_TIMEOUT)
-        super()._check(request, node_id, now)
+        super().check(request, node_id, now)
 
-    def _released(self) -> list[Released]:
+    def take_released(self) -> list[Released]:
         """Take what the groups have to say."""
         released: list[Released] = []
         for group in self.groups.values():
@@ -127,7 +128,7 @@ class ClassicCoordinator(Coordinator):
         for group in self.groups.values():
             group.unload()
             group.load(now + loading_s)
-        return self._released()
+        return self.take_released()
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Remove a member as an administrator does: requests that waited for it are answered."""
@@ -154,7 +155,7 @@ class ClassicCoordinator(Coordinator):
     def fire(self, group_id: str, timer: Timer, now: Instant) -> list[Released]:
         """End what one of `timers` ends, be it due or not: an exploration has no clock."""
         self.groups[group_id].fire(timer, now)
-        return self._released()
+        return self.take_released()
 
     def pass_time(self, now: Instant) -> list[Released]:
         """Let what is due end, each thing at most once; effects that are then due come with the next call."""

@@ -23,12 +23,12 @@ from consumer_membership.membership.classic.exchanges import (
 )
 from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from consumer_membership.membership.events import CommitFailed, StartOffsetsFailed, StartOffsetsFetched
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import Alive, Synced
+from consumer_membership.testing.coordinators.member_requests import Event, Order, event_of, failure_of, request_of
+from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata
-from tests.simulation import rules as code
 from tests.simulation.classic.scene import A, coordinator, group_of
-from tests.simulation.exchanges import Alive, Synced
-from tests.simulation.rules import Refused
-from tests.simulation.words import Event, Order, event_of, failure_of, request_of
 
 CLASSIC = GroupProtocol.CLASSIC
 TOPICS = MemberSubscription(topics=frozenset({"a"}))

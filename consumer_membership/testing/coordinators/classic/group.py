@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, assert_never
 
-from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, TopicPartition
-from tests.simulation import rules as code
-from tests.simulation.classic.roster import ClassicMember, Roster, WrittenGroup
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.roster import ClassicMember, Roster, WrittenGroup
+from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Beat,
     Commit,
@@ -27,8 +26,16 @@ from tests.simulation.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.journal import Entry, JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted, Removed
-from tests.simulation.rules import ClassicRules, Refusal, Refused
+from consumer_membership.testing.coordinators.journal import (
+    Entry,
+    JoinsCompleted,
+    Loaded,
+    RebalanceBegan,
+    RebalanceCompleted,
+    Removed,
+)
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal, Refused
+from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, TopicPartition
 
 
 class TimerKind(Enum):
@@ -89,7 +96,7 @@ class ClassicGroup:
     released: list[Released] = field(default_factory=list)
     happened: list[Entry] = field(default_factory=list)
 
-    # ---- requests; `tests.simulation.classic.joining` has JoinGroup ----
+    # ---- requests; `consumer_membership.testing.coordinators.classic.joining` has JoinGroup ----
 
     def check(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
         """The member of this generation that a request is from; raises Refusal."""

@@ -10,10 +10,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.exchanges import Join, JoinedMember, Key, Offer, Partitions
+from consumer_membership.testing.coordinators.rules import Refusal
 from consumer_membership.types import Instant
-from tests.simulation import rules as code
-from tests.simulation.exchanges import Join, JoinedMember, Key, Offer, Partitions
-from tests.simulation.rules import Refusal
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from consumer_membership.assignors.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.testing.coordinators.rules import Granted, Refused
 from consumer_membership.types import NO_MEMBER_ID, Holder, OffsetAndMetadata, Offsets, TopicPartition
-from tests.simulation.rules import Granted, Refused
 
 PROTOCOL_TYPE = "consumer"
 

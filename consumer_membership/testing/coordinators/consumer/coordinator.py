@@ -6,20 +6,11 @@ from collections.abc import Collection, Iterable
 from typing import assert_never
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import (
-    JOIN_EPOCH,
-    NO_EPOCH,
-    Holder,
-    Instant,
-    Offsets,
-    TopicIdPartition,
-    TopicPartition,
-)
-from tests.simulation import rules as code
-from tests.simulation.consumer.group import ConsumerGroup
-from tests.simulation.consumer.group_member import ConsumerMember
-from tests.simulation.coordinator import Coordinator
-from tests.simulation.exchanges import (
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.consumer.group import ConsumerGroup
+from consumer_membership.testing.coordinators.consumer.group_member import ConsumerMember
+from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Beat,
     Commit,
@@ -37,8 +28,17 @@ from tests.simulation.exchanges import (
     Request,
     Sync,
 )
-from tests.simulation.journal import Committed, Removed
-from tests.simulation.rules import Refusal, Rules
+from consumer_membership.testing.coordinators.journal import Committed, Removed
+from consumer_membership.testing.coordinators.rules import Refusal, Rules
+from consumer_membership.types import (
+    JOIN_EPOCH,
+    NO_EPOCH,
+    Holder,
+    Instant,
+    Offsets,
+    TopicIdPartition,
+    TopicPartition,
+)
 
 
 class ConsumerCoordinator(Coordinator):
@@ -51,7 +51,8 @@ class ConsumerCoordinator(Coordinator):
 
     # ---- requests ----
 
-    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer:  # noqa: ARG002 - nobody waits
+    def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer:  # noqa: ARG002 - no request waits
+        """Handle a request. Raises Refusal."""
         match request:
             case Heartbeat():
                 return self._group_of(group_id, request).heartbeat(request, now)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from consumer_membership.testing.coordinators import rules as code
+from consumer_membership.testing.coordinators.classic.group import ClassicGroup, GroupState
+from consumer_membership.testing.coordinators.classic.roster import ClassicMember
+from consumer_membership.testing.coordinators.exchanges import Answer, Join, Key, MemberIdRequired, Offer
+from consumer_membership.testing.coordinators.journal import Replaced
+from consumer_membership.testing.coordinators.rules import Refusal
 from consumer_membership.types import NO_MEMBER_ID, Instant
-from tests.simulation import rules as code
-from tests.simulation.classic.group import ClassicGroup, GroupState
-from tests.simulation.classic.roster import ClassicMember
-from tests.simulation.exchanges import Answer, Join, Key, MemberIdRequired, Offer
-from tests.simulation.journal import Replaced
-from tests.simulation.rules import Refusal
 
 
 def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:

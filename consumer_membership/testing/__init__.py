@@ -1,0 +1,1 @@
+"""Tests for applications: fixtures for pytest, and a cluster inside the test process."""
