@@ -117,9 +117,10 @@ class AIOConsumer(TheirConsumer):
         return await self._consume(*arguments.limit_and_seconds(num_messages, timeout))
 
     async def _consume(self, limit: int, seconds: float) -> list[Message]:
-        deadline = inf if seconds < 0 else monotonic() + seconds
         self._refuse_if_closed()
         session = session_of(self._consumer)
+        now = session.line.now
+        deadline = inf if seconds < 0 else now() + seconds
         if not self._wake_up.is_set and len(self._ready) >= limit > 0:
             await asyncio.sleep(0)
             self._yields_at = monotonic() + _YIELD_EVERY_S
@@ -135,7 +136,7 @@ class AIOConsumer(TheirConsumer):
                 return []  # the consumer was open when this call began
             self._yields_at = monotonic() + _YIELD_EVERY_S
             batch = session.take(limit)
-            if batch or not limit or monotonic() >= deadline or session.life.is_ending:
+            if batch or not limit or now() >= deadline or session.life.is_ending:
                 return batch
 
     async def _wait(self, limit: int, deadline: float) -> None:

@@ -38,6 +38,7 @@ class AwaitedPoll:
         self, session: Session, limit: int, deadline: float, loop: asyncio.AbstractEventLoop, settle: Settle
     ) -> None:
         self._session = session
+        self._now = session.line.now
         self._prepare = raises_as_confluent(session.prepare)
         self._limit = limit
         self._deadline = deadline
@@ -56,11 +57,11 @@ class AwaitedPoll:
         session = self._session
         return not (session.line.wake_up.is_set or session.has_reports or session.life.is_ending)
 
-    def run(self, until: float) -> bool:
-        """Poll until `until` at most; return whether it is complete and its result is on the way to the task."""
+    def run(self, seconds: float) -> bool:
+        """Poll for this time at most; return whether it is complete and its result is on the way to the task."""
         error: BaseException | None = None
         try:
-            self._prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
+            self._prepare(self._limit, min(self._deadline, self._now() + seconds), lambda: self._is_wanted)
         except BaseException as raised:  # noqa: BLE001 - the awaited call raises a callback's exception
             error = raised
         if error is None and not self._is_over:
@@ -73,7 +74,7 @@ class AwaitedPoll:
         session = self._session
         has_records = len(session.buffer.ready) >= self._limit and session.can_hand_out
         is_ending = not self._is_wanted or session.life.is_ending
-        return has_records or session.has_notice or is_ending or monotonic() >= self._deadline
+        return has_records or session.has_notice or is_ending or self._now() >= self._deadline
 
 
 #: Called on the loop with the result: an exception, or None.
@@ -159,7 +160,7 @@ class Waiters:
 
     def _wait(self, waiting: AwaitedPoll) -> None:
         try:
-            while not waiting.run(monotonic() + KEPT_S):
+            while not waiting.run(KEPT_S):
                 pass
         finally:
             with self._lock:
@@ -200,7 +201,7 @@ class Waiters:
         until = monotonic() + TURN_S
         is_over = waiting.run(0.0)
         while not is_over and not waiting.is_calm and monotonic() < until:
-            is_over = waiting.run(monotonic() + CHECK_INTERVAL_S)
+            is_over = waiting.run(CHECK_INTERVAL_S)
         if not is_over:
             self.begin(waiting)
 

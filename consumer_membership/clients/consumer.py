@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from math import inf
 from operator import index
 from os import PathLike
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, overload
 
@@ -40,6 +39,7 @@ from consumer_membership.runtime.application.observer import ConsumerObserver
 from consumer_membership.runtime.application.partition_offsets import key_of
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.cluster_access import IN_PROCESS, ClusterAccess
 from consumer_membership.runtime.membership_thread import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
@@ -102,13 +102,15 @@ class Consumer(LibrdkafkaConsumer):
         given = arguments.sort_arguments(args, kwargs)
         on_commit = given.on_commit
         config = ConsumerConfig.from_mapping(given.config)
+        local = IN_PROCESS.get(config.bootstrap_servers or "")
+        access = ClusterAccess(make_thread=make_thread) if local is None else local.access
         with naming_variables(given.config):  # for values that only librdkafka checks
             observer = ConsumerObserver(config, given.callbacks.stats_cb)
             session = Session(
                 config,
                 callbacks=given.callbacks,
                 on_commit=None if on_commit is None else lambda completed: call_on_commit(on_commit, completed),
-                make_thread=make_thread,
+                access=access,
                 observer=observer,
             )
             observer.observe(session)
@@ -203,7 +205,7 @@ class Consumer(LibrdkafkaConsumer):
         """Poll until records can be returned: the queue, the most records to return, and the call's deadline."""
         session = self._use()
         limit, left = arguments.limit_and_seconds(num_messages, timeout)
-        until = deadline if deadline is not None else inf if left < 0 else monotonic() + left
+        until = deadline if deadline is not None else inf if left < 0 else session.line.now() + left
         return session.prepare(limit, until, whole=whole), limit, until
 
     # ---- the group ----

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import field
 from math import inf
-from time import monotonic
 from typing import NamedTuple, Protocol, TypeAlias
 
 from consumer_membership.errors import GroupError, TransportError
@@ -33,7 +32,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.session_clock import session_time
+from consumer_membership.runtime.clock import SYSTEM_CLOCK, Clock
 from consumer_membership.types import BrokerAddress, CommittedOffsets, TopicPartition
 
 # ---- from the application -------------------------------------------------------------------------------------------
@@ -190,11 +189,15 @@ class LeaseGate:
 class Line:
     """The line of one consumer."""
 
-    def __init__(self, clock: Callable[[], float] = session_time) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None, time: Clock = SYSTEM_CLOCK) -> None:
+        #: The present time, for timeouts and for the member.
+        self.now = time.now
+        #: Waits for a condition on that time.
+        self.wait = time.wait
         #: The clock of the lease.
-        self.clock = clock
-        #: How far it is ahead of `monotonic`, as far as the member knows.
-        self._ahead_s = clock() - monotonic()
+        self.clock = clock or time.session_time
+        #: How far it is ahead of `now`, as far as the member knows.
+        self._ahead_s = self.clock() - self.now()
         self.wake_up = WakeUp()
         #: The member's latest view; `connect` shows the first one.
         self.snapshot: Snapshot
@@ -235,9 +238,9 @@ class Line:
         return self.clock() >= self.snapshot.lease_ends_at
 
     def lease_until(self) -> float | None:
-        """Until when the partitions are certainly owned, by `monotonic` from now on; None: there is no lease."""
+        """Until when the partitions are certainly owned, by `now` from now on; None: there is no lease."""
         ends_at = self.snapshot.lease_ends_at
-        return None if ends_at == inf else monotonic() + ends_at - self.clock()
+        return None if ends_at == inf else self.now() + ends_at - self.clock()
 
     def post(self, *events: Event) -> None:
         """Post these events to the member; they wait until the thread is started."""
@@ -311,7 +314,7 @@ class Line:
 
     def count_suspension(self) -> float:
         """Return how long the machine was suspended since the last call, in seconds, for the member to count it."""
-        suspended_s = self.clock() - monotonic() - self._ahead_s
+        suspended_s = self.clock() - self.now() - self._ahead_s
         if suspended_s < LEAST_SUSPENSION_S:
             return 0.0
         self._ahead_s += suspended_s

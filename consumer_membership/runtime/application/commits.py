@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
-from time import monotonic
 
 from confluent_kafka import OFFSET_INVALID
 
@@ -228,10 +227,10 @@ class Commits:
         question = CommittedOffsetsQuestion(partitions=frozenset(map(key_of, partitions)), timeout_s=limit_s)
         self._line.ask(question)
         answer = question.answer
-        began_at = monotonic()
+        began_at = self._line.now()
         deadline = began_at + limit_s + ANSWER_GRACE_S
         try:
-            while monotonic() < deadline:
+            while self._line.now() < deadline:
                 with suppress(TimeoutError):
                     return answer.result(REQUEST_SLICE_S)
                 self._life.check()
@@ -239,7 +238,7 @@ class Commits:
             self._life.check()
         finally:
             answer.cancel()
-            now = monotonic()
+            now = self._line.now()
             self.ledger.committed.add(now - began_at, now)
         raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
 
@@ -280,14 +279,14 @@ class Commits:
         Raises:
             CommitError: the outcome is unknown when the time is over.
         """
-        began_at = monotonic()
+        began_at = self._line.now()
         try:
             self._orders.wait(lambda: self._awaited[commit_id] is not None, self._timeout_s + ANSWER_GRACE_S)
             completed = self._awaited[commit_id]
         finally:
             del self._awaited[commit_id]
             self._outstanding.pop(commit_id, None)
-            now = monotonic()
+            now = self._line.now()
             self.ledger.commit_sync.add(now - began_at, now)
         if completed is None:
             raise CommitError("the commit was not answered in time; it may have succeeded or failed", TIMED_OUT_CODE)

@@ -7,7 +7,6 @@ nothing about the membership and performs no orders; `polling` does both between
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from time import monotonic
 
 from confluent_kafka import Message
 
@@ -114,7 +113,7 @@ class Delivery:
         snapshot, wake_up = line.snapshot, line.wake_up
         until = min(deadline, fetcher.next_check_at)
         while not (wake_up.is_set or life.is_ending or line.snapshot is not snapshot):
-            left = until - monotonic()
+            left = until - line.now()
             if left <= 0:
                 return
             buffer.turns += 1

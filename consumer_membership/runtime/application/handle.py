@@ -87,7 +87,7 @@ class Handles:
     """Creates one consumer's handle, and replaces it, with the settings that have changed since.
 
     `config` returns librdkafka's configuration. `on_statistics` is called with librdkafka's statistics after the fetch
-    that reported them; it calls the user's `stats_cb`.
+    that reported them; it calls the user's `stats_cb`. `make_handle` creates a handle from a configuration.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class Handles:
         callbacks: HandleCallbacks,
         on_statistics: Callable[[str], object],
         wake_up: WakeUp,
+        make_handle: Callable[[dict[str, object]], LibrdkafkaConsumer] = LibrdkafkaConsumer,
     ) -> None:
+        self._make_handle = make_handle
         self._on_statistics = on_statistics
         self.reports = Reports(wake_up)
         self._config = config
@@ -112,7 +114,7 @@ class Handles:
         """
         config = {**self._config(), **self._credentials}
         try:
-            return LibrdkafkaConsumer(
+            return self._make_handle(
                 {**config, **self._noting_callbacks(has_statistics=str(config.get(_STATISTICS_KEY, 0)) != "0")}
             )
         except KafkaException as refused:

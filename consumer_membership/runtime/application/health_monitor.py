@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
@@ -87,11 +86,11 @@ class HealthMonitor:
     def health(self) -> Health:
         """Return the health of the consumer now; never waits. The first call starts the sampling."""
         self.start()
-        return self._judge(monotonic())
+        return self._judge(self._line.now())
 
     def handlers_now(self) -> HandlerHealth | None:
         """Return the state of the processor's handlers; None: the consumer has no processor."""
-        return self.handlers(monotonic()) if self.handlers is not None else None
+        return self.handlers(self._line.now()) if self.handlers is not None else None
 
     def start(self) -> None:
         """Start sampling, unless it has started or the session is closed."""
@@ -138,7 +137,7 @@ class HealthMonitor:
 
     def look(self) -> None:
         """Sample the partitions; request the ends of stalled ones, and write a recording if one is stuck."""
-        now = monotonic()
+        now = self._line.now()
         polled_at = self._note_polls(now)
         self._ledger.sample(*self._fetcher.buffer.progress(), now)
         # Before the handle is locked, because a processor may lock itself and then call its consumer.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 
 from consumer_membership.membership.effects import ApplicationEffect, CommitCompleted, StepEffect
 from consumer_membership.runtime.line import Line
@@ -76,7 +75,7 @@ class OrderQueue:
                     continue
                 if isinstance(order, StepEffect):
                     self._newest_attempt = max(self._newest_attempt, order.attempt)
-                    self._stepped_at = monotonic()
+                    self._stepped_at = self._line.now()
                 self._waiting.extend(map(deque.popleft, (self._unsorted,)))
             if has_new:
                 self._change.notify_all()
@@ -112,21 +111,21 @@ class OrderQueue:
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until a condition is true (None: forever), taking orders from the line; return whether it is true."""
-        deadline = None if timeout_s is None else monotonic() + timeout_s
+        deadline = None if timeout_s is None else self._line.now() + timeout_s
         with self._lock:
             while True:
                 self.sort()
                 if is_over():
                     return True
-                left = None if deadline is None else deadline - monotonic()
+                left = None if deadline is None else deadline - self._line.now()
                 if left is not None and left <= 0:
                     return False
-                self._change.wait(left)
+                self._line.wait(self._change, left)
 
     @property
     def slice_s(self) -> float:
         """How long a poll may wait for a record before it checks the orders again, in seconds."""
-        return min(SLICE_S, max(SHORTEST_SLICE_S, SLICE_SHARE * (monotonic() - self._stepped_at)))
+        return min(SLICE_S, max(SHORTEST_SLICE_S, SLICE_SHARE * (self._line.now() - self._stepped_at)))
 
     @property
     def has_waiting(self) -> bool:

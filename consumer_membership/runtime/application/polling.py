@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
-from time import monotonic
 
 from confluent_kafka import Message
 
@@ -54,7 +53,7 @@ class Polling:
             self._begin_slice()
             if self._errors and limit:
                 return self._errors
-            left = deadline - monotonic()
+            left = deadline - self._line.now()
             self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
             if whole:
                 return None

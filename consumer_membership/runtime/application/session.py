@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Message
@@ -49,9 +49,10 @@ from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.rebalance import Rebalance
 from consumer_membership.runtime.application.steps import Steps
 from consumer_membership.runtime.application.subscriptions import Subscriptions
+from consumer_membership.runtime.cluster_access import ClusterAccess
 from consumer_membership.runtime.line import HotPathGate, LeaseGate, Line
 from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, lines_of
-from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
+from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.types import (
     JOIN_EPOCH,
     GroupProtocol,
@@ -104,7 +105,7 @@ class Session:
         *,
         callbacks: HandleCallbacks,
         on_commit: CommitCallback | None,
-        make_thread: ThreadFactory,
+        access: ClusterAccess,
         observer: SessionObserver,
         registry: Registry = SESSIONS_OF_PROCESS,
     ) -> None:
@@ -124,8 +125,9 @@ class Session:
 
         # The line to the member, and its thread.
         self.buffer = PrefetchBuffer()
-        self.line = Line()
-        self._handles = Handles(config.fetcher_config, callbacks, observer.on_statistics, self.line.wake_up)
+        self.line = line = Line(time=access.clock)
+        make_handle = partial(access.make_handle, line)
+        self._handles = Handles(config.fetcher_config, callbacks, observer.on_statistics, line.wake_up, make_handle)
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
         prefix = consumer_prefix(connection.client_id, self._settings.group_id, self._settings.instance_id)
         self.log = PackageLog("consumer_membership.session", "SESSION", self._lines, prefix)
@@ -143,7 +145,7 @@ class Session:
         self.membership_ledger = thread_settings.ledger
         # Before librdkafka's handle: if TLS cannot read a file, this error has the file's name, and librdkafka's has
         # OpenSSL's numbers.
-        self.thread = make_thread(self.line, thread_settings)
+        self.thread = access.make_thread(line, thread_settings)
 
         # Delivery.
         self.fetcher = Fetcher(self._handles.make, self.buffer, start.reset)
@@ -166,7 +168,7 @@ class Session:
             self.fetcher, self.line, CallbackStyle(config.callback_settings(), self.line)
         )
         self.steps = Steps(self.fetcher, self.commits, self.line, self._orders, self.subscriptions)
-        self._notices = Notices(self.line.wake_up)
+        self._notices = Notices(line.wake_up, line.now)
         self._rebalance = Rebalance(self._orders, self.steps, self._notices, self.subscriptions, on_commit)
 
         # The application's calls.
@@ -261,7 +263,7 @@ class Session:
         is_wanted: Callable[[], bool] = lambda: True,
         whole: HandOutQueue[list[Message]] | None = None,
     ) -> HandOutQueue[Message] | None:
-        """Poll until there are `limit` records, an error, or the deadline (`time.monotonic`) is reached.
+        """Poll until there are `limit` records, an error, or the deadline (`line.now`) is reached.
 
         An error is returned at once and alone: after a missed poll, buffered records may belong to another member
         already, and the next call drops them. An error that ended the membership is returned again once a second.
@@ -271,7 +273,7 @@ class Session:
 
         Args:
             limit: How many records the caller wants.
-            deadline: When to end.
+            deadline: When to end, by the same clock.
             is_wanted: The call ends earlier if this is false; set the wake-up so that it is checked.
             whole: Gets a batch of `limit` records if one comes that need not wait in the buffer.
 
@@ -279,13 +281,13 @@ class Session:
             The queue to take from, of errors or of records; None if there is nothing to take.
         """
         self.life.check()
-        began_at = monotonic()
+        began_at = self.line.now()
         self.ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
             with self._polls.begin():
                 source = self._polling.prepare(limit, deadline, is_wanted, whole)
         finally:
-            self.ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
+            self.ledger.end_poll(began_at, self.line.now(), len(self.buffer.ready))
             if self._closes_later is not None:
                 self._close_if_asked()
         return None if self.life.is_closed else source

@@ -6,7 +6,6 @@ Callbacks run without the handle lock: an on_revoke that waits for its workers m
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from time import monotonic
 from types import MappingProxyType
 from typing import assert_never
 
@@ -189,7 +188,7 @@ class Steps:
 
     def _count(self) -> None:
         self.rebalances += 1
-        self.rebalanced_at = monotonic()
+        self.rebalanced_at = self._line.now()
 
     def apply_commits_to_starts(self) -> None:
         """Start arriving partitions at the offsets that the application committed inside its on_assign.
@@ -237,10 +236,10 @@ class Steps:
     ) -> None:
         if callback is None or self._called_for is self._step:
             return
-        began_at = monotonic()
+        began_at = self._line.now()
         self._called_for = self._step
         try:
             callback(sorted(partitions))
         finally:
-            now = monotonic()
+            now = self._line.now()
             self._commits.ledger.callbacks[kind].add(now - began_at, now)

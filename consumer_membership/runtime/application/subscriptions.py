@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application.callbacks import CallbackStyle, RebalanceListener
@@ -45,7 +43,7 @@ class Subscriptions:
         self._take(subscription)
         self.listener = listener
         is_eager = self._style.is_eager(listener)
-        self._line.post(Subscribed(subscription=subscription, is_eager=is_eager, asked_at=monotonic()))
+        self._line.post(Subscribed(subscription=subscription, is_eager=is_eager, asked_at=self._line.now()))
         self._announced_at = None
         # Records that the application assigned itself may be buffered: the next poll announces the subscription first.
         self._line.wake_up.set()
@@ -67,7 +65,7 @@ class Subscriptions:
             if not subscription:
                 self.subscribed_at = None
             elif self.subscribed_at is None:
-                self.subscribed_at = monotonic()
+                self.subscribed_at = self._line.now()
             self._subscription = subscription
             self._is_leaving |= not subscription
             self._restrict_delivery()

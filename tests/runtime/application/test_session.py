@@ -8,6 +8,7 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.runtime.application.callbacks import RebalanceListener
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.cluster_access import ClusterAccess
 from consumer_membership.types import LeaveOption, Subscription
 from consumer_membership.wire.otlp import Point
 from tests.clients.scripted import ScriptedMember
@@ -53,7 +54,7 @@ def observed(**config: object) -> Observer:
         ConsumerConfig.from_mapping(given),
         callbacks=HandleCallbacks(),
         on_commit=None,
-        make_thread=ScriptedMember,
+        access=ClusterAccess(make_thread=ScriptedMember),
         observer=observer,
     )
     return observer
