@@ -45,6 +45,17 @@ def epoch_in(metadata: bytes) -> int:
     return epoch
 
 
+def unpack_group_metadata(metadata: bytes) -> tuple[str, str, int]:
+    """Return group id, member id and member epoch from the bytes of `pack_group_metadata`.
+
+    Raises:
+        UseError: the bytes are not group metadata.
+    """
+    epoch = epoch_in(metadata)
+    group_id, member_id, _ = metadata[len(_MAGIC) + _EPOCH.size :].split(b"\0", 2)
+    return group_id.decode(), member_id.decode(), epoch
+
+
 def check_layout(group_id: str, produced: bytes) -> None:
     """Compare this format with the bytes that the installed client writes for a consumer that is not a member.
 

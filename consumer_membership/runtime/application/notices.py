@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic
 
 from confluent_kafka import KafkaError, Message
@@ -36,8 +35,7 @@ def message_of(notice: RaiseToApplication) -> Message:
 class Notices:
     """The errors that wait for `poll`, and the error that ended the membership."""
 
-    def __init__(self, wake_up: WakeUp, now: Callable[[], float] = monotonic) -> None:
-        self._now = now
+    def __init__(self, wake_up: WakeUp) -> None:
         #: To be returned by `poll` and `consume`, oldest first.
         self.messages: HandOutQueue[Message] = HandOutQueue()
         wake_up.add_reason(lambda: bool(self.messages))
@@ -49,14 +47,14 @@ class Notices:
         """Return this error from the next poll."""
         self.messages.append(message_of(notice))
         if notice.problem is Problem.FATAL:
-            self._fatal, self._added_at = notice, self._now()
+            self._fatal, self._added_at = notice, monotonic()
 
     def repeat_fatal(self) -> None:
         """Add the error that ended the membership again, if it was added a while ago.
 
         librdkafka returns it once. A program that ignores it, or treats it as a temporary error, would wait forever.
         """
-        if self._fatal is not None and not self.messages and self._now() - self._added_at >= REPEAT_FATAL_AFTER_S:
+        if self._fatal is not None and not self.messages and monotonic() - self._added_at >= REPEAT_FATAL_AFTER_S:
             self.add(self._fatal)
 
     def refuse_if_fatal(self, what: str) -> None:

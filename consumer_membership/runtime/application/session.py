@@ -168,7 +168,7 @@ class Session:
             self.fetcher, self.line, CallbackStyle(config.callback_settings(), self.line)
         )
         self.steps = Steps(self.fetcher, self.commits, self.line, self._orders, self.subscriptions)
-        self._notices = Notices(line.wake_up, line.now)
+        self._notices = Notices(line.wake_up)
         self._rebalance = Rebalance(self._orders, self.steps, self._notices, self.subscriptions, on_commit)
 
         # The application's calls.

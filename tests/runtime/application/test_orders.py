@@ -15,7 +15,6 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.application import orders as rooms
 from consumer_membership.runtime.application.orders import SHORTEST_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.line import Line
 from tests.support.views import view_of
@@ -83,7 +82,7 @@ def test_order_queue_drops_steps_of_an_older_attempt(line: Line) -> None:
 def test_order_queue_shortens_the_slice_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     """An order that is not a step, such as an automatic commit every few seconds, does not change the slice."""
     now = 1_000.0
-    monkeypatch.setattr(rooms, "monotonic", lambda: now)
+    monkeypatch.setattr(line, "now", lambda: now)
     orders = OrderQueue(line)
     line.show(line.view, commit(1))
     orders.sort()

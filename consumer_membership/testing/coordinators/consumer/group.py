@@ -51,6 +51,8 @@ class ConsumerGroup:
     patterns: dict[str, Instant] = field(default_factory=dict)
     #: What the topics looked like when the group's epoch was last raised for them.
     seen_topics: Assignment = frozenset()
+    #: Partitions that no member may have, for tests of applications.
+    withheld: Assignment = frozenset()
 
     # ---- heartbeats ----
 
@@ -248,6 +250,11 @@ class ConsumerGroup:
             self.remove(member.member_id, "left")
         return Granted(member_epoch=beat.member_epoch, heartbeat_interval_s=0.0, assignment=None)
 
+    def withhold(self, partitions: Assignment) -> None:
+        """Take exactly these from their members, and assign all others again."""
+        self.withheld = partitions
+        self.epoch += 1
+
     def remove(self, member_id: str, reason: str) -> None:
         """Take a member out of the group; the others get its partitions at their next heartbeats."""
         member = self.members.pop(member_id)
@@ -301,7 +308,7 @@ class ConsumerGroup:
         if self.epoch == self.target_epoch or now - self.assigned_at < self.rules.assignment_interval_s:
             return
         wanted = {
-            member.member_id: {p for name in self._topics_of(member, now) for p in self.topics[name]}
+            member.member_id: {p for name in self._topics_of(member, now) for p in self.topics[name]} - self.withheld
             for member in self.members.values()
         }
         self.target = ASSIGNORS[self._assignor()](wanted, self.target)

@@ -1,0 +1,187 @@
+"""What happens in a cluster inside the test process, and when: on virtual or on real time.
+
+Everything that the cluster and its members do is a call in one queue, or a deadline of one actor, and runs under one
+lock, in a fixed order. On virtual time nothing happens in the background: a call that waits (a `poll` without a record)
+moves the time to the next deadline, and takes no real time. On real time one thread acts at the deadlines.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Protocol
+
+#: The virtual time at the start, in seconds; not 0, because the members' times may be before it.
+_START = 1_000.0
+#: A wait of this length on virtual time means that a call waits for something that will never come.
+LONGEST_WAIT_S = 7 * 24 * 3600.0
+
+
+class Actor(Protocol):
+    """A member, or the coordinator."""
+
+    def next_deadline(self) -> float | None:
+        """When `pass_time` has something to do; None: never."""
+
+    def pass_time(self, now: float) -> None:
+        """Do what is due."""
+
+
+class Engine:
+    """Runs the calls and deadlines of one cluster; each method may be called by any thread."""
+
+    def __init__(self, *, is_virtual: bool) -> None:
+        self.is_virtual = is_virtual
+        self._virtual_now = _START
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._calls: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._actors: list[Actor] = []
+        self._is_running = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    # ---- the clock of the consumers ----
+
+    def now(self) -> float:
+        """Return the present time in seconds."""
+        return self._virtual_now if self.is_virtual else monotonic()
+
+    #: No machine is suspended here.
+    session_time = now
+
+    def wait(self, change: threading.Condition, timeout_s: float | None) -> None:
+        """Wait for this condition, whose lock the caller holds; on virtual time, for the next deadline."""
+        if not self.is_virtual:
+            change.wait(timeout_s)
+            return
+        with _released(change):
+            self.step(LONGEST_WAIT_S if timeout_s is None else timeout_s)
+
+    # ---- what happens ----
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Change something: no other thread acts meanwhile, and at the end everything that follows has happened."""
+        with self._lock:
+            yield
+            self.run_due()
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call this after all calls that are queued already."""
+        with self._lock:
+            self._calls.append(call)
+
+    def later(self, delay_s: float, call: Callable[[], object]) -> None:
+        """Call this after so many seconds."""
+        with self._lock:
+            heapq.heappush(self._timers, (self.now() + delay_s, next(self._numbers), call))
+            self._changed.notify_all()
+
+    def add(self, actor: Actor) -> None:
+        """Follow the deadlines of this actor."""
+        with self._lock:
+            self._actors.append(actor)
+            if not self.is_virtual and self._thread is None:
+                self._thread = threading.Thread(target=self._act, name="fake cluster", daemon=True)
+                self._thread.start()
+
+    def remove(self, actor: Actor) -> None:
+        """Forget this actor; repeated calls have no effect."""
+        with self._lock:
+            if actor in self._actors:
+                self._actors.remove(actor)
+
+    def run_due(self) -> None:
+        """Make the queued calls, unless this is one of them."""
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._calls:
+                self._calls.popleft()()
+        finally:
+            self._is_running = False
+        self._changed.notify_all()
+
+    # ---- time ----
+
+    def await_change(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until this is true, while everything else happens; return whether it is."""
+        with self._lock:
+            until = self.now() + timeout_s
+            self.run_due()
+            while not is_over():
+                self._raise_failure()
+                left_s = until - self.now()
+                if left_s <= 0:
+                    return False
+                if self.is_virtual:
+                    self.step(left_s)
+                else:
+                    self._changed.wait(left_s)
+            return True
+
+    def step(self, longest_s: float) -> None:
+        """On virtual time, go to the next deadline, or this far if there is none before."""
+        with self._lock:
+            if longest_s >= LONGEST_WAIT_S:
+                raise TimeoutError(f"a call waited for more than {LONGEST_WAIT_S:g} s of virtual time; use a timeout")
+            until = self._virtual_now + longest_s
+            deadline = self._next_deadline()
+            self._virtual_now = until if deadline is None else max(self._virtual_now, min(deadline, until))
+            self._pass_time()
+
+    def _next_deadline(self) -> float | None:
+        moments = [moment for actor in self._actors if (moment := actor.next_deadline()) is not None]
+        return min([*moments, *(timer[0] for timer in self._timers[:1])], default=None)
+
+    def _pass_time(self) -> None:
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now:
+            self._calls.append(heapq.heappop(self._timers)[2])
+        for actor in tuple(self._actors):
+            deadline = actor.next_deadline()
+            if deadline is not None and deadline <= now:
+                actor.pass_time(now)
+        self.run_due()
+
+    def _act(self) -> None:
+        """Act at the deadlines, on real time, until the cluster is closed."""
+        with self._lock:
+            while not self._is_closed:
+                try:
+                    self._pass_time()
+                except Exception as error:  # noqa: BLE001 - the next wait of the test raises it
+                    self._failure = error
+                deadline = self._next_deadline()
+                self._changed.wait(None if deadline is None else max(deadline - self.now(), 0.0))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+@contextmanager
+def _released(change: threading.Condition) -> Iterator[None]:
+    """Release the lock of a condition as `wait` does: completely, also if the thread acquired it several times."""
+    state = change._release_save()  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition.wait`
+    try:
+        yield
+    finally:
+        change._acquire_restore(state)  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition.wait`

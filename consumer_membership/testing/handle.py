@@ -1,0 +1,218 @@
+"""The handle that fetches from a cluster inside the test process, in the place of librdkafka's.
+
+It has the methods that the application's side of a consumer calls, with the results that librdkafka returns. The C part
+of its class is never initialized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+
+from consumer_membership.clients.group_metadata import pack_group_metadata
+from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
+from consumer_membership.testing.engine import Engine
+from consumer_membership.testing.log import Log, error_message
+from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+_RESETS = {
+    **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
+}
+
+
+class Source(Protocol):
+    """The cluster from which a handle fetches."""
+
+    engine: Engine
+    log: Log
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return the committed offset of a group."""
+
+    def describe(self, topic: str | None) -> ClusterMetadata:
+        """Return the metadata of one topic, or of all."""
+
+
+class FakeHandle(LibrdkafkaConsumer):
+    """Fetches the assigned partitions; `is_interrupted` ends a wait early."""
+
+    def __init__(self, source: Source, config: dict[str, object], is_interrupted: Callable[[], bool]) -> None:
+        self._source = source
+        self._log = source.log
+        self._group_id = str(config.get("group.id", ""))
+        self._reset = _RESETS.get(str(config.get("auto.offset.reset", "latest")))
+        self._reports_ends = str(config.get("enable.partition.eof", "false")).lower() == "true"
+        self._is_interrupted = is_interrupted
+        #: Where each assigned partition is read next.
+        self._next: dict[TopicPartition, int] = {}
+        #: The offset after the last record that was returned.
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        #: The partitions whose end was reported at this offset.
+        self._ends: dict[TopicPartition, int] = {}
+        #: Partitions that have no start: an error for each waits to be returned.
+        self._without_start: list[TopicPartition] = []
+
+    # ---- fetching ----
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return records, after at most this time."""
+        if timeout > 0:
+            self._source.engine.await_change(lambda: self._is_interrupted() or self._has_messages(), timeout)
+        with self._source.engine.exclusive():
+            return self._take(num_messages)
+
+    def _has_messages(self) -> bool:
+        return bool(self._without_start) or any(
+            self._log.has_record(partition, offset) or self._is_new_end(partition)
+            for partition, offset in self._fetched()
+        )
+
+    def _fetched(self) -> list[tuple[TopicPartition, int]]:
+        return sorted((one, offset) for one, offset in self._next.items() if one not in self._paused)
+
+    def _is_new_end(self, partition: TopicPartition) -> bool:
+        end = self._log.end(partition)
+        return self._reports_ends and self._next[partition] >= end >= 0 and self._ends.get(partition) != end
+
+    def _take(self, limit: int) -> list[Message]:
+        taken: list[Message] = []
+        while self._without_start and len(taken) < limit:
+            error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "no committed offset, and auto.offset.reset is error")
+            taken.append(error_message(self._without_start.pop(0), OFFSET_INVALID, error))
+        for partition, offset in self._fetched():
+            found, self._next[partition] = self._log.read(partition, offset, limit - len(taken))
+            if found:
+                self._positions[partition] = self._next[partition]
+            taken += found
+            if self._is_new_end(partition) and len(taken) < limit:
+                self._ends[partition] = end = self._log.end(partition)
+                taken.append(error_message(partition, end, KafkaError(KafkaError._PARTITION_EOF)))
+        return taken
+
+    # ---- assignment ----
+
+    def assign(self, partitions: list[PartitionOffset]) -> None:
+        """Fetch exactly these."""
+        self.unassign()
+        self.incremental_assign(partitions)
+
+    def unassign(self) -> None:
+        """Fetch nothing."""
+        for memory in (self._next, self._positions, self._ends, self._without_start):
+            memory.clear()
+
+    def incremental_assign(self, partitions: list[PartitionOffset]) -> None:
+        """Fetch these in addition."""
+        known = [one for one in map(_key, partitions) if one in self._next]
+        if known:
+            raise _refused(KafkaError._CONFLICT, f"{known[0].topic} [{known[0].partition}] is already assigned")
+        for start in partitions:
+            self._start(_key(start), start.offset)
+
+    def incremental_unassign(self, partitions: list[PartitionOffset]) -> None:
+        """Fetch these no more."""
+        for partition in map(_key, partitions):
+            if partition not in self._next:
+                raise _refused(KafkaError._INVALID_ARG, f"{partition.topic} is not assigned")
+            for memory in (self._next, self._positions, self._ends):
+                memory.pop(partition, None)
+
+    def _start(self, partition: TopicPartition, offset: int) -> None:
+        found: int | None = offset
+        if offset in (OFFSET_STORED, OFFSET_INVALID):
+            found = self._source.committed_offset(self._group_id, partition)
+            found = self._reset if found is None else found
+        if found is None:
+            self._without_start.append(partition)
+        ends = {OFFSET_BEGINNING: 0, OFFSET_END: max(self._log.end(partition), 0)}
+        self._next[partition] = self._log.end(partition) if found is None else ends.get(found, found)
+        if self._next[partition] > max(self._log.end(partition), 0):
+            self._next[partition] = ends.get(self._reset or OFFSET_END, 0)
+        self._ends.pop(partition, None)
+
+    def assignment(self) -> list[PartitionOffset]:
+        """Return the assigned partitions."""
+        return [PartitionOffset(*partition) for partition in sorted(self._next)]
+
+    def pause(self, partitions: list[PartitionOffset]) -> None:
+        """Hold these back."""
+        self._paused |= set(map(_key, partitions))
+
+    def resume(self, partitions: list[PartitionOffset]) -> None:
+        """Fetch these again."""
+        self._paused -= set(map(_key, partitions))
+
+    def seek(self, partition: PartitionOffset) -> None:
+        """Continue at this offset; the position is unknown until the next record."""
+        key = _key(partition)
+        if key not in self._next:
+            raise _refused(KafkaError._STATE, f"{key.topic} [{key.partition}] is not assigned")
+        self._positions.pop(key, None)
+        self._start(key, partition.offset)
+
+    def position(self, partitions: list[PartitionOffset]) -> list[PartitionOffset]:
+        """Return the offset after the last record of each."""
+        return [PartitionOffset(*key, self._positions.get(key, OFFSET_INVALID)) for key in map(_key, partitions)]
+
+    # ---- questions ----
+
+    def get_watermark_offsets(
+        self,
+        partition: PartitionOffset,
+        timeout: float = -1,  # noqa: ARG002 - librdkafka's signature
+        cached: bool = False,  # noqa: FBT001, FBT002
+    ) -> tuple[int, int]:
+        """Return the first and the next offset."""
+        end = self._log.end(_key(partition))
+        if end < 0 and not cached:
+            raise _refused(KafkaError._UNKNOWN_PARTITION, f"{partition.topic} [{partition.partition}]")
+        return (0, end) if end >= 0 else (OFFSET_INVALID, OFFSET_INVALID)
+
+    def offsets_for_times(self, partitions: list[PartitionOffset], timeout: float = -1) -> list[PartitionOffset]:  # noqa: ARG002
+        """Return the first offset that is not older than each timestamp."""
+        found = [(key, self._log.at_time(key, one.offset)) for one in partitions for key in [_key(one)]]
+        return [PartitionOffset(*key, OFFSET_END if offset is None else offset) for key, offset in found]
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Return the metadata; a request that may not wait only asks librdkafka to prepare, and there is nothing to."""
+        if timeout == 0:
+            raise _refused(KafkaError._TIMED_OUT, "Failed to get metadata")
+        return self._source.describe(topic)
+
+    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002 - librdkafka's signature
+        """Return the cluster's id."""
+        return "fake-cluster"
+
+    def consumer_group_metadata(self) -> bytes:
+        """Return the metadata of a consumer that is not a member."""
+        return pack_group_metadata(self._group_id, NO_EPOCH, NO_MEMBER_ID, None)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Accept any credentials."""
+
+    def close(self) -> None:
+        """Fetch nothing any more."""
+        self.unassign()
+
+
+def _key(partition: PartitionOffset) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _refused(code: int, reason: str) -> KafkaException:
+    return KafkaException(KafkaError(code, reason))
