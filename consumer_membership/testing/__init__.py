@@ -7,7 +7,27 @@ consumer.subscribe(["orders"])
 assert consumer.poll(10).value() == b"42"
 """
 
-from consumer_membership.testing.cluster import FakeCluster, GroupMember
-from consumer_membership.testing.producer import FakeProducer
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["FakeCluster", "FakeProducer", "GroupMember"]
+if TYPE_CHECKING:
+    from consumer_membership.testing.cluster import FakeCluster, GroupMember
+    from consumer_membership.testing.producer import FakeProducer
+    from consumer_membership.testing.shared_broker import SharedBroker
+
+__all__ = ["FakeCluster", "FakeProducer", "GroupMember", "SharedBroker"]
+
+#: The module of each name, which is imported on first use: the keeper of a broker needs no cluster.
+_HOMES = {
+    "FakeCluster": "cluster",
+    "FakeProducer": "producer",
+    "GroupMember": "cluster",
+    "SharedBroker": "shared_broker",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

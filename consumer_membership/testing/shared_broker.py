@@ -1,0 +1,96 @@
+"""One real broker for all processes of a test session.
+
+The first process that needs the broker starts a keeper (`broker_keeper`), a process of its own. Each process that uses
+the broker holds a shared lock of a file; the keeper stops the broker when it gets that lock exclusively, that is when
+all of them have ended, in any way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from consumer_membership.devbroker import BrokerUnavailableError
+
+#: The variable of `devbroker` that names an existing broker.
+_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+#: The files of the folder: who uses the broker, who starts it, and where it is.
+USERS, STARTING, FOUND = "broker-users.lock", "broker-start.lock", "broker.json"
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBroker:
+    """The broker of a test session.
+
+    Attributes:
+        bootstrap_servers: The value of `bootstrap.servers`.
+    """
+
+    bootstrap_servers: str
+
+    @contextmanager
+    def topic(self, name: str, partitions: int = 1) -> Iterator[str]:
+        """Create a topic for a `with` block and return its name; characters that Kafka rejects become `-`.
+
+        Raises:
+            KafkaException: the broker does not create it.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - it takes time to import
+        from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+        legal = re.sub(r"[^A-Za-z0-9._-]", "-", name)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.create_topics([NewTopic(legal, partitions)])[legal].result(_TIMEOUT_S)
+        try:
+            yield legal
+        finally:
+            with suppress(KafkaException):  # the test may have deleted it
+                admin.delete_topics([legal])[legal].result(_TIMEOUT_S)
+
+
+@contextmanager
+def shared_broker(folder: Path) -> Iterator[SharedBroker]:
+    """Use the broker of the processes that share this folder; the first one starts it.
+
+    Raises:
+        BrokerUnavailableError: there is neither Docker nor Java with Maven; the message has the reasons.
+    """
+    servers = os.environ.get(_VARIABLE)
+    if servers:
+        yield SharedBroker(bootstrap_servers=servers)
+        return
+    with (folder / USERS).open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        with (folder / STARTING).open("a") as starting:
+            fcntl.flock(starting, fcntl.LOCK_EX)
+            found = folder / FOUND
+            if not found.exists():
+                _start_keeper(folder)
+            answer = json.loads(found.read_text())
+        if "error" in answer:
+            raise BrokerUnavailableError(answer["error"])
+        yield SharedBroker(bootstrap_servers=answer["bootstrap_servers"])
+
+
+def _start_keeper(folder: Path) -> None:
+    """Start the keeper, and wait until it has written where the broker is."""
+    command = [sys.executable, "-m", "consumer_membership.testing.broker_keeper", str(folder)]
+    keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)  # noqa: S603
+    ready: IO[bytes] | None = keeper.stdout
+    if ready is not None:
+        with ready:
+            ready.read()  # the keeper closes it when the broker is ready, or cannot be started
+    # This process does not wait for its keeper, which outlives it.
+    keeper.returncode = 0
+    if not (folder / FOUND).exists():
+        raise BrokerUnavailableError("the process that starts the broker ended unexpectedly; its output is above")
