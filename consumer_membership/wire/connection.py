@@ -27,7 +27,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.wire.codec import SIZE_BYTES, Call, Message, decode, encode
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.traffic import Traffic
-from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
+from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api, BrokerVersions, VersionRange
 
 if TYPE_CHECKING:
     from consumer_membership.wire.authentication import Authenticated, Authentication
@@ -55,13 +55,25 @@ class ConnectionState(Enum):
     BROKEN = "broken"
 
 
-def api_versions(software_name: str, software_version: str) -> Call:
-    """Return ApiVersions in the version that names the client (KIP-511)."""
-    return Call(
-        api=Api.API_VERSIONS,
-        version=3,
-        fields={"client_software_name": software_name, "client_software_version": software_version},
-    )
+class WrongBrokerError(TransportError):
+    """The connection reached another broker than the client wanted: its address now belongs to that one (KIP-1242)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedBroker:
+    """The broker that a connection is meant for, of a cluster whose brokers check it (Kafka 4.4 and later)."""
+
+    cluster_id: str
+    node_id: int
+
+
+def api_versions(software_name: str, software_version: str, expected: ExpectedBroker | None = None) -> Call:
+    """Return ApiVersions in the version that names the client (KIP-511), or also the broker (KIP-1242)."""
+    fields: dict[str, object] = {"client_software_name": software_name, "client_software_version": software_version}
+    if expected is None:
+        return Call(api=Api.API_VERSIONS, version=3, fields=fields)
+    fields |= {"cluster_id": expected.cluster_id, "node_id": expected.node_id}
+    return Call(api=Api.API_VERSIONS, version=VERSIONS_FOR_ONE_BROKER, fields=fields)
 
 
 def api_versions_v0() -> Call:
@@ -118,7 +130,8 @@ _Expected: TypeAlias = tuple[int, Call]
 class Connection:
     """The protocol of one connection. The owner of the socket calls `start`, `send`, `receive` and `receive_end`.
 
-    With a `mechanism`, it authenticates before it is ready.
+    With a `mechanism`, it authenticates before it is ready. With an `expected` broker, it breaks with WrongBrokerError
+    if another broker answers; brokers before Kafka 4.4 do not check that.
 
     Responses are expected in the order of the calls, as brokers send them. The division of the stream into pieces has
     no effect: equal bytes cause equal events. `Broken` is the last event, and occurs once.
@@ -131,6 +144,7 @@ class Connection:
         max_frame_bytes: int,
         software_version: str = "unknown",
         mechanism: Mechanism | None = None,
+        expected: ExpectedBroker | None = None,
         traffic: Traffic | None = None,
     ) -> None:
         self.state = ConnectionState.NEW
@@ -140,6 +154,7 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._software_version = software_version
         self._mechanism = mechanism
+        self._expected_broker = expected
         self._versions = BrokerVersions()
         self._authentication: Authentication | None = None
         self._buffer = bytearray()
@@ -155,7 +170,7 @@ class Connection:
             raise InternalError(f"a connection was started while it was {self.state.value}")
         self.state = ConnectionState.NEGOTIATING
         self.traffic.connects += 1
-        return self._put(api_versions(SOFTWARE_NAME, self._software_version))
+        return self._put(api_versions(SOFTWARE_NAME, self._software_version, self._expected_broker))
 
     def send(self, call: Call) -> tuple[int, bytes]:
         """Return the correlation id of the call, and the bytes to send: none during a reauthentication."""
@@ -275,6 +290,11 @@ class Connection:
         code = int.from_bytes(frame[4:6], "big", signed=True)
         if code == ErrorCode.unsupported_version and call.version > 0:
             return BytesToSend(data=self._put(api_versions_v0()))
+        if code == ErrorCode.rebootstrap_required and self._expected_broker is not None:
+            wanted = self._expected_broker
+            raise WrongBrokerError(
+                f"the peer is not broker {wanted.node_id} of cluster {wanted.cluster_id}, whose address this was"
+            )
         if code != ErrorCode.none:
             raise TransportError(
                 f"{call.name} was rejected with error code {code}; check that the peer is a Kafka broker"

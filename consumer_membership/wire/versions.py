@@ -88,6 +88,7 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
         Api.LIST_GROUPS: (3, 4, 5),
         # 1 is followed by SaslAuthenticate (KIP-152), 0 by bytes without a frame.
         Api.SASL_HANDSHAKE: (1,),
+        # 3 names the client (KIP-511); connections to known brokers of Kafka 4.4 use `VERSIONS_FOR_ONE_BROKER`.
         Api.API_VERSIONS: (0, 3),
         Api.DESCRIBE_CONFIGS: (4,),
         # 1 has the lifetime of the authentication (KIP-368).
@@ -108,6 +109,9 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
 
 #: A member of the consumer protocol uses this or a newer version of OffsetCommit (KIP-848).
 CONSUMER_COMMIT = 9
+
+#: This and newer versions of ApiVersions name the broker that the client wants to reach (KIP-1242).
+VERSIONS_FOR_ONE_BROKER = 5
 
 #: This and newer versions of Metadata accept topic ids; 10 and 11 have the field, but no broker reads it.
 METADATA_BY_ID = 12

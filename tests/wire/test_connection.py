@@ -18,8 +18,10 @@ from consumer_membership.wire.connection import (
     Connection,
     ConnectionEvent,
     ConnectionState,
+    ExpectedBroker,
     Ready,
     ResponseReceived,
+    WrongBrokerError,
 )
 from tests.support.kio_entities import as_struct
 from tests.support.scripted_broker import frame
@@ -67,6 +69,25 @@ def test_handshake_retries_in_version_0_after_unsupported_version() -> None:
     header, _ = sent(event.data)
     assert (header.request_api_key, header.request_api_version) == (18, 0)
     assert connection.receive(versions_answer(header.correlation_id, version=0)) == (Ready(versions=VERSIONS),)
+
+
+def test_handshake_names_the_expected_broker() -> None:
+    """KIP-1242: ApiVersions v5 ends with the cluster and the node that the client wants to reach."""
+    expected = ExpectedBroker(cluster_id="blue", node_id=3)
+    data = Connection(client_id="c", max_frame_bytes=1_000_000, software_version="1.2", expected=expected).start()
+    assert data[4:8] == bytes((0, 18, 0, 5))
+    assert data.endswith(b"\x05blue" + bytes((0, 0, 0, 3)) + b"\0")
+
+
+def test_handshake_with_another_broker_breaks_connection() -> None:
+    """KIP-1242: A broker that is not the expected one answers REBOOTSTRAP_REQUIRED (129)."""
+    expected = ExpectedBroker(cluster_id="blue", node_id=3)
+    connection = Connection(client_id="c", max_frame_bytes=1_000_000, expected=expected)
+    connection.start()
+    (event,) = connection.receive(versions_answer(code=ErrorCode(129)))
+    assert isinstance(event, Broken)
+    assert isinstance(event.error, WrongBrokerError)
+    assert "the peer is not broker 3 of cluster blue" in str(event.error)
 
 
 def test_second_unsupported_version_breaks_connection() -> None:

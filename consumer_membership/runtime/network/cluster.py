@@ -90,6 +90,7 @@ class Cluster:
             self._connection_lost,
             on_silence,
             longest_pause_s=longest_pause_s,
+            on_wrong_broker=self._met_wrong_broker,
         )
         self._brokers: Mapping[int, BrokerAddress] = {}
         #: The leaders of the partitions whose offsets were requested, as Metadata last named them.
@@ -383,7 +384,18 @@ class Cluster:
             self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
             raise BrokerRefusal(found, retriable=True)
         self._brokers = found.brokers or self._brokers
+        self._connections.cluster_id = found.cluster_id
         return found
+
+    def _met_wrong_broker(self, broker: BrokerAddress) -> None:
+        """Forget addresses that are out of date; with metadata.recovery.strategy=none only this one."""
+        logger.warning(
+            "Broker %s is not at its address any more; the brokers of the cluster are requested again", broker
+        )
+        kept = {} if self._settings.rebootstraps else self._brokers
+        self._brokers = {node_id: known for node_id, known in kept.items() if known != broker}
+        # The cluster itself may be another one.
+        self._connections.cluster_id = None
 
     async def _any(self) -> BrokerConnection:
         """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.

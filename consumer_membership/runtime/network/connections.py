@@ -25,7 +25,9 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
 from consumer_membership.text import speakable
 from consumer_membership.types import BrokerAddress
+from consumer_membership.wire.connection import ExpectedBroker, WrongBrokerError
 from consumer_membership.wire.traffic import Traffic
+from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api
 
 #: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
 #: s.
@@ -99,7 +101,8 @@ class Connections:
 
     `on_lost` is called when the other side ended a connection: with its purpose, the broker, the reason, and whether
     requests were waiting on it. `on_silence` is called when a broker accepts a connection and does not answer.
-    `longest_pause_s` limits the pause between two attempts; None: the settings limit it.
+    `longest_pause_s` limits the pause between two attempts; None: the settings limit it. `on_wrong_broker` is called
+    when an address led to another broker of the cluster, or to another cluster (KIP-1242).
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Connections:
         on_silence: Callable[[str], None] = lambda _: None,
         *,
         longest_pause_s: Callable[[], float | None] = lambda: None,
+        on_wrong_broker: Callable[[BrokerAddress], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._security = security
@@ -121,6 +125,12 @@ class Connections:
         self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
         self._longest_pause_s = longest_pause_s
+        self._on_wrong_broker = on_wrong_broker
+        #: The id of the cluster; None: not known yet.
+        self.cluster_id: str | None = None
+        #: Whether a broker of the cluster checks that a connection is meant for it. The others answer that request as
+        #: one of an unknown version, so they receive it only during a rolling upgrade.
+        self._are_checked = False
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
         """The traffic of all connections so far; may be called from any thread."""
@@ -251,19 +261,30 @@ class Connections:
                 key.port,
                 self._settings,
                 self._security,
+                expected=self._expected(broker),
                 traffic=self._traffic.setdefault(key, Traffic()),
                 on_silence=lambda message: self._note_silence(backoff, message),
             )
         except TransportError as error:
             backoff.failed(error, self._longest_pause_s())
+            if isinstance(error, WrongBrokerError):
+                self._on_wrong_broker(broker)
             raise
         finally:
             self._dialing.pop(key, None)
         backoff.succeeded()
+        offered = connection.versions.ranges.get(Api.API_VERSIONS)
+        self._are_checked = offered is not None and offered.highest >= VERSIONS_FOR_ONE_BROKER
         self._open[key] = connection
         connection.on_closed = partial(self._closed, connection, key.purpose, broker)
         self._close_when_idle(connection)
         return connection
+
+    def _expected(self, broker: BrokerAddress) -> ExpectedBroker | None:
+        """The broker for ApiVersions; None if its node or its cluster is not known, or brokers do not check it."""
+        if self.cluster_id is None or broker.node_id < 0 or not self._are_checked:
+            return None
+        return ExpectedBroker(cluster_id=self.cluster_id, node_id=broker.node_id)
 
     def _close_when_idle(self, connection: BrokerConnection) -> None:
         """Close the connection when it has been idle for connections.max.idle.ms; checks again until then."""

@@ -29,9 +29,11 @@ from consumer_membership.wire.connection import (
     BytesToSend,
     Connection,
     ConnectionEvent,
+    ExpectedBroker,
     Ready,
     Renewed,
     ResponseReceived,
+    WrongBrokerError,
 )
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import BrokerVersions
@@ -79,6 +81,8 @@ class BrokerConnection(asyncio.Protocol):
         settings: ConnectionSettings,
         security: ConnectionSecurity,
         mechanism: Mechanism | None = None,
+        *,
+        expected: ExpectedBroker | None = None,
         traffic: Traffic | None = None,
     ) -> None:
         self.peer = peer
@@ -91,6 +95,7 @@ class BrokerConnection(asyncio.Protocol):
             max_frame_bytes=settings.receive_message_max_bytes,
             software_version=__version__,
             mechanism=mechanism,
+            expected=expected,
             traffic=traffic,
         )
         self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
@@ -267,32 +272,38 @@ async def connect(
     settings: ConnectionSettings,
     security: ConnectionSecurity,
     *,
+    expected: ExpectedBroker | None = None,
     traffic: Traffic | None = None,
     on_silence: Callable[[str], None] = lambda _: None,
 ) -> BrokerConnection:
     """Return a connection to this broker, ready for requests; tries all addresses of the host.
 
-    `traffic` counts all of it. `on_silence` is called if a peer accepts the connection and sends nothing, long before
-    the attempt is given up.
+    `expected` is sent to the broker, which checks that it is meant. `traffic` counts all of it. `on_silence` is called
+    if a peer accepts the connection and sends nothing, long before the attempt is given up.
 
     Raises:
         AuthenticationError: the broker refused this client, or failed to prove its own identity.
+        WrongBrokerError: each address led to another broker than `expected`.
         TransportError: no address led to a Kafka broker; the message has the peer, the cause and the fix.
     """
     peer = f"{speakable(host)}:{port}"
-    failures: list[str] = []
+    failures: dict[str, type[TransportError]] = {}
     try:
         for address in await resolve(host, port, settings.address_family):
             try:
-                return await _open(host, peer, address, settings, security, traffic=traffic, on_silence=on_silence)
+                return await _open(
+                    host, peer, address, settings, security, expected=expected, traffic=traffic, on_silence=on_silence
+                )
             except AuthenticationError:
                 # It is the same broker at every address, and some lock an account after a few failures.
                 raise
             except TransportError as error:
-                failures.append(str(error).removeprefix(f"{peer}: "))
+                failures[str(error).removeprefix(f"{peer}: ")] = type(error)
     except TransportError as error:
         raise type(error)(f"{peer}: {str(error).removeprefix(f'{peer}: ')}") from error
-    raise TransportError(f"{peer}: {'; '.join(dict.fromkeys(failures))}")
+    are_all_wrong = set(failures.values()) == {WrongBrokerError}
+    kind = WrongBrokerError if are_all_wrong else TransportError
+    raise kind(f"{peer}: {'; '.join(failures)}")
 
 
 async def _open(
@@ -302,6 +313,7 @@ async def _open(
     settings: ConnectionSettings,
     security: ConnectionSecurity,
     *,
+    expected: ExpectedBroker | None,
     traffic: Traffic | None,
     on_silence: Callable[[str], None],
 ) -> BrokerConnection:
@@ -313,7 +325,9 @@ async def _open(
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
             # Before connecting: a token may take some time, for which no broker waits.
-            connection = BrokerConnection(peer, settings, security, await security.mechanism(), traffic)
+            connection = BrokerConnection(
+                peer, settings, security, await security.mechanism(), expected=expected, traffic=traffic
+            )
             stage, hint = (
                 f"no connection to {address}",
                 "check that the host is up and that no firewall drops the packets",
