@@ -68,6 +68,7 @@ class SaslMechanism(Enum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+    GSSAPI = "GSSAPI"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,24 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KerberosSettings:
+    """How the client obtains its Kerberos tickets.
+
+    Attributes:
+        service: The first part of the brokers' principal; the second is the broker's host name.
+        keytab: The file with the client's key, from which tickets are requested; None: the tickets of the default
+            ticket cache are used.
+        principal: The client's principal; None: the principal of the ticket cache.
+        library_folder: Where `gssapi` is installed: the guardian's process does not search for packages.
+    """
+
+    service: str
+    keytab: str | None = None
+    principal: str | None = None
+    library_folder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
     """The client's credentials.
 
@@ -120,12 +139,14 @@ class SaslSettings:
         username: The user name for PLAIN and SCRAM.
         password: The password for PLAIN and SCRAM.
         token: For OAUTHBEARER: returns the token that is valid now; it may block.
+        kerberos: For GSSAPI: how tickets are obtained.
     """
 
     mechanism: SaslMechanism
     username: str = ""
     password: str = field(default="", repr=False)
     token: Callable[[], Token] | None = None
+    kerberos: KerberosSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

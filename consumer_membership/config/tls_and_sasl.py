@@ -8,8 +8,15 @@ configuration serves several listeners, and this package does the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 
-from consumer_membership.config.settings import SaslMechanism, SaslSettings, SecurityProtocol, TlsSettings
+from consumer_membership.config.settings import (
+    KerberosSettings,
+    SaslMechanism,
+    SaslSettings,
+    SecurityProtocol,
+    TlsSettings,
+)
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.light_dataclasses import dataclass
 
@@ -65,15 +72,29 @@ _PROBE = "probe"
 
 #: One key with two names; librdkafka sets both in order, so the later one applies.
 _MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
-#: librdkafka's default.
-_KERBEROS_MECHANISM = "GSSAPI"
+#: librdkafka's defaults.
+_DEFAULT_MECHANISM = SaslMechanism.GSSAPI.value
+_SERVICE, _PRINCIPAL = "kafka", "kafkaclient"
 _KNOWN_MECHANISMS = frozenset(mechanism.value for mechanism in SaslMechanism)
 _MECHANISMS = ", ".join(mechanism.value for mechanism in SaslMechanism)
-HONORED_BY_SASL = frozenset({*_MECHANISM_KEYS, "sasl.username", "sasl.password", "sasl.oauthbearer.config"})
-_KERBEROS = "sasl.kerberos."
-_NO_KERBEROS = (
-    "GSSAPI (Kerberos), which is also librdkafka's default, is not supported by the membership's own connections; set "
-    f"sasl.mechanism to one of {_MECHANISMS}, {_KEEP}"
+HONORED_BY_SASL = frozenset(
+    {
+        *_MECHANISM_KEYS,
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.config",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+    }
+)
+#: librdkafka runs the command to fill the ticket cache. The membership's connections read that cache, unless a keytab
+#: is set: they use the keytab itself.
+ONLY_FOR_KINIT = frozenset({"sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"})
+_GSSAPI_LIBRARY = "gssapi"
+_NO_GSSAPI_LIBRARY = (
+    "GSSAPI (Kerberos), which is also librdkafka's default, needs the package gssapi: run `pip install "
+    f"'consumer-membership[kerberos]'`, or set sasl.mechanism to one of {_MECHANISMS}"
 )
 #: Keys for OAUTHBEARER only; https.* concerns the retrieval of tokens from a server (OIDC).
 _BEARER = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
@@ -126,12 +147,30 @@ def sasl_settings(given: Mapping[str, object], protocol: SecurityProtocol) -> Sa
     if not protocol.uses_sasl:
         return None
     mechanism = SaslMechanism(_mechanism(given))
+    if mechanism is SaslMechanism.GSSAPI:
+        return SaslSettings(mechanism=mechanism, kerberos=_kerberos_settings(given))
     if mechanism is SaslMechanism.OAUTHBEARER:
         tokens = given["oauth_cb"]
         return SaslSettings(mechanism=mechanism, token=tokens.token if isinstance(tokens, SharedTokens) else None)
     return SaslSettings(
         mechanism=mechanism, username=_text(given, "sasl.username") or "", password=_text(given, "sasl.password") or ""
     )
+
+
+def _kerberos_settings(given: Mapping[str, object]) -> KerberosSettings:
+    keytab, principal = _text(given, "sasl.kerberos.keytab"), _text(given, "sasl.kerberos.principal")
+    return KerberosSettings(
+        service=_text(given, "sasl.kerberos.service.name") or _SERVICE,
+        keytab=keytab,
+        principal=principal or (None if keytab is None else _PRINCIPAL),
+        library_folder=_library_folder(_GSSAPI_LIBRARY),
+    )
+
+
+def _library_folder(name: str) -> str:
+    """Return the folder in which this package is installed; "" if it is not."""
+    found = find_spec(name)
+    return "" if found is None or found.origin is None else found.origin.rpartition("/")[0].rpartition("/")[0]
 
 
 def with_shared_tokens(given: Mapping[str, object]) -> dict[str, object]:
@@ -174,8 +213,9 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
         remedy = _remedy_of_sasl_key(key, str(given[key]).strip().lower(), mechanism)
         if remedy is not None:
             yield Refusal(key=key, remedy=remedy)
-    if mechanism == _KERBEROS_MECHANISM:
-        yield Refusal(key=_mechanism_key(given), remedy=_NO_KERBEROS)
+    if mechanism == SaslMechanism.GSSAPI.value:
+        if find_spec(_GSSAPI_LIBRARY) is None:
+            yield Refusal(key=_mechanism_key(given), remedy=_NO_GSSAPI_LIBRARY)
     elif mechanism not in _KNOWN_MECHANISMS:
         remedy = f"Failed to create consumer: Unsupported SASL mechanism: {mechanism}; use one of {_MECHANISMS}"
         yield Refusal(key=_mechanism_key(given), remedy=remedy)
@@ -195,10 +235,8 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
 
 def _remedy_of_sasl_key(key: str, value: str, mechanism: str) -> str | None:
     """Return why the key cannot be honored with this mechanism; None if it can, or does not apply."""
-    if key in HONORED_BY_SASL or value in _ASKS_NOTHING.get(key, ()):
+    if key in HONORED_BY_SASL or key in ONLY_FOR_KINIT or value in _ASKS_NOTHING.get(key, ()):
         return None
-    if key.startswith(_KERBEROS):
-        return _NO_KERBEROS if mechanism == _KERBEROS_MECHANISM else None
     if key.startswith(_BEARER):
         return _TOKENS if mechanism == SaslMechanism.OAUTHBEARER.value else None
     return _unknown(key) if key.startswith(("sasl.", "enable.sasl.")) else None
@@ -237,7 +275,7 @@ def _mechanism_key(given: Mapping[str, object]) -> str:
 
 
 def _mechanism(given: Mapping[str, object]) -> str:
-    return str(given.get(_mechanism_key(given), _KERBEROS_MECHANISM)).lstrip(_BLANKS)
+    return str(given.get(_mechanism_key(given), _DEFAULT_MECHANISM)).lstrip(_BLANKS)
 
 
 def _unknown(key: str) -> str:

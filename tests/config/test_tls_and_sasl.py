@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import confluent_kafka
@@ -14,7 +16,9 @@ from consumer_membership.config import (
     SaslSettings,
     SecurityProtocol,
     TlsSettings,
+    tls_and_sasl,
 )
+from consumer_membership.config.settings import KerberosSettings
 from consumer_membership.config.values import parse_endpoints
 from consumer_membership.errors import ConfigurationError
 from tests.config.secured import (
@@ -198,15 +202,12 @@ def test_later_sasl_mechanism_key_wins() -> None:
     settings = sasl(SASL, ACCOUNT, {"sasl.mechanisms": "GSSAPI", "sasl.mechanism": "PLAIN"})
     assert settings is not None
     assert settings.mechanism is SaslMechanism.PLAIN
-    assert refusal(SASL, ACCOUNT, {"sasl.mechanism": "PLAIN", "sasl.mechanisms": "GSSAPI"}).key == "sasl.mechanisms"
+    assert refusal(SASL, {"sasl.mechanism": "PLAIN", "sasl.mechanisms": "x"}).key == "sasl.mechanisms"
 
 
 @pytest.mark.parametrize(
     ("keys", "key", "message"),
     [
-        ({}, "sasl.mechanism", "GSSAPI"),
-        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
-        ({"sasl.kerberos.keytab": "/keytab"}, "sasl.kerberos.keytab", "SCRAM-SHA-512"),
         ({"sasl.mechanism": "plain"}, "sasl.mechanism", "Unsupported SASL mechanism: plain"),
         ({"sasl.mechanism": "SCRAM-SHA-1"}, "sasl.mechanism", "SCRAM-SHA-256"),
         ({"sasl.mechanisms": "PLAIN,GSSAPI"}, "sasl.mechanisms", "Invalid value for configuration property"),
@@ -242,6 +243,42 @@ def test_invalid_sasl_keys_are_rejected(keys: Keys, key: str, message: str) -> N
     assert message.lower() in refused.remedy.lower()
     assert "hunter2" not in str(refused)
     assert refused.value in {keys.get(key), "***"}
+
+
+KERBEROS: Keys = {**SASL, "sasl.mechanism": "GSSAPI"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        # librdkafka's default mechanism.
+        (SASL, KerberosSettings(service="kafka")),
+        (KERBEROS, KerberosSettings(service="kafka")),
+        (
+            {**KERBEROS, "sasl.kerberos.keytab": "/k", "sasl.kerberos.service.name": "queue"},
+            KerberosSettings(service="queue", keytab="/k", principal="kafkaclient"),
+        ),
+        (
+            {**KERBEROS, "sasl.kerberos.principal": "me@R", "sasl.kerberos.kinit.cmd": "kinit"},
+            KerberosSettings(service="kafka", principal="me@R"),
+        ),
+    ],
+)
+def test_kerberos_keys_set_their_fields(
+    monkeypatch: pytest.MonkeyPatch, keys: Keys, expected: KerberosSettings
+) -> None:
+    """With a keytab the principal has librdkafka's default; without one the ticket cache has a principal."""
+    monkeypatch.setattr(tls_and_sasl, "find_spec", lambda _: ModuleSpec("gssapi", None, origin="/lib/gssapi/a.py"))
+    assert sasl(keys) == SaslSettings(mechanism=SaslMechanism.GSSAPI, kerberos=replace(expected, library_folder="/lib"))
+
+
+def test_kerberos_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the command that installs the library, and the other mechanisms."""
+    monkeypatch.setattr(tls_and_sasl, "find_spec", lambda _: None)
+    refused = refusal(KERBEROS)
+    assert refused.key == "sasl.mechanism"
+    assert "pip install 'consumer-membership[kerberos]'" in refused.remedy
+    assert "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER" in refused.remedy
 
 
 def test_oauth_cb_in_environment_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

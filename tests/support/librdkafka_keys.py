@@ -25,7 +25,7 @@ _ROW = re.compile(
     r"^(?P<key>[a-z][\w.]*)\s*\|\s*(?P<of>[CP*])\s*\|\s*(?P<range>[^|]*?)\s*\|\s*(?P<default>[^|]*?)\s*\|", re.MULTILINE
 )
 #: Prefixes that `tls_and_sasl` refuses where they would matter.
-_REFUSED_PREFIXES = ("sasl.kerberos.", "sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
+_REFUSED_PREFIXES = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
 
 
 class Who(Enum):
@@ -50,6 +50,7 @@ _INTERNAL = "internal to librdkafka"
 _OF_SHARES = "for share consumers"
 _LEGACY = "for librdkafka's legacy consumer"
 _ASKS_ANYWAY = "the membership always requests the broker's versions, and needs Kafka 2.4 or later"
+_FOR_KINIT = "the membership uses the keytab itself, or else reads the ticket cache"
 _SAID: Mapping[str, tuple[Who, str]] = {
     "api.version.fallback.ms": (Who.FETCH, _ASKS_ANYWAY),
     "api.version.request": (Who.FETCH, _ASKS_ANYWAY),
@@ -136,6 +137,8 @@ _SAID: Mapping[str, tuple[Who, str]] = {
     "rebalance_cb": (Who.REFUSED, f"{_C_FUNCTION}; pass `on_assign`, `on_revoke` and `on_lost` to `subscribe`"),
     "reconnect.backoff.jitter.ms": (Who.NOBODY, "deprecated in librdkafka"),
     "resolve_cb": (Who.REFUSED, _C_FUNCTION),
+    "sasl.kerberos.kinit.cmd": (Who.FETCH, _FOR_KINIT),
+    "sasl.kerberos.min.time.before.relogin": (Who.FETCH, _FOR_KINIT),
     "share.acknowledgement.mode": (Who.NOBODY, _OF_SHARES),
     "socket.blocking.max.ms": (Who.NOBODY, "deprecated in librdkafka"),
     "socket.max.fails": (
@@ -225,9 +228,7 @@ def verdict(key: str) -> Verdict | None:
     if key in KEPT_FROM_THE_FETCHER:
         return Verdict(Who.MEMBERSHIP, "")
     if key.startswith(_REFUSED_PREFIXES):
-        kind = "GSSAPI" if key.startswith("sasl.kerberos.") else "OAUTHBEARER"
-        words = "not supported by the membership's connections" if kind == "GSSAPI" else "tokens come from `oauth_cb`"
-        return Verdict(Who.REFUSED, f"with {kind}: {words}")
+        return Verdict(Who.REFUSED, "with OAUTHBEARER: tokens come from `oauth_cb`")
     return None
 
 

@@ -25,6 +25,13 @@ from consumer_membership.runtime.line import WakeUp
 
 #: librdkafka's text for an unknown key.
 _UNKNOWN_KEY = r'(?s)No such configuration property: "(.*)"'
+#: librdkafka's text for a mechanism that it was compiled without: the wheels of confluent-kafka have no GSSAPI.
+_WITHOUT_KERBEROS = "No provider for SASL mechanism GSSAPI"
+_KERBEROS_REMEDY = (
+    "the installed librdkafka was compiled without GSSAPI (Kerberos), like the one in confluent-kafka's wheels, so "
+    "this consumer cannot fetch; build librdkafka with libsasl2 and install confluent-kafka from source, as "
+    "docs/operating/tls-sasl-acls.md shows, or set another sasl.mechanism"
+)
 _STATISTICS_KEY = "statistics.interval.ms"
 #: How librdkafka names a key: as a property, else in quotes, or at the beginning of OpenSSL's text about it.
 _NAMED_KEYS = (
@@ -147,6 +154,9 @@ class Handles:
 
 def _refusal(message: str, config: Mapping[str, object]) -> ConfigurationError:
     """Convert librdkafka's error about a configuration; it has the key that librdkafka names."""
+    if _WITHOUT_KERBEROS in message:
+        key = next((key for key in ("sasl.mechanisms", "sasl.mechanism") if key in config), "sasl.mechanism")
+        return ConfigurationError(key, config.get(key), f"{message} (rejected by librdkafka); {_KERBEROS_REMEDY}")
     unknown = re.search(_UNKNOWN_KEY, message)
     if unknown is not None:
         key = unknown[1]

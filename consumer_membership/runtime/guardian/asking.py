@@ -51,7 +51,10 @@ def load_for(request: LeaveRequest) -> None:
     if request.tls is not None:
         from consumer_membership.runtime.guardian import encryption  # noqa: F401
     if request.sasl is not None:
-        from consumer_membership.runtime.guardian import authentication  # noqa: F401
+        from consumer_membership.runtime.guardian import authentication
+
+        with contextlib.suppress(ImportError):  # the leave reports it
+            authentication.load_for(request.sasl)
 
 
 def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
@@ -68,7 +71,7 @@ def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_
             exchange = partial(_exchange, sock, left_s)
             offered = _offered(decode(Api.API_VERSIONS, 0, exchange(request.hello, HELLO)))
             if request.sasl is not None:
-                _authenticate(request.sasl, request.client_id, offered, exchange)
+                _authenticate(request.sasl, broker[0], request.client_id, offered, exchange)
             version = newest(frames, offered, api)
             return decode(api, version, exchange(frames[version], QUESTION))
     except OSError as error:
@@ -100,13 +103,15 @@ def _offered(answer: Message) -> BrokerVersions:
     return BrokerVersions({one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys})
 
 
-def _authenticate(sasl: SaslSettings, client_id: str, offered: BrokerVersions, exchange: Exchange) -> None:
+def _authenticate(sasl: SaslSettings, host: str, client_id: str, offered: BrokerVersions, exchange: Exchange) -> None:
     from consumer_membership.runtime.guardian.authentication import authenticate
 
     try:
-        authenticate(sasl, client_id, offered, exchange)
+        authenticate(sasl, host, client_id, offered, exchange)
     except AuthenticationError as error:
         raise CredentialsRefusedError(str(error)) from error
+    except ImportError as error:
+        raise CredentialsRefusedError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error
 
 
 def printable(address: HostPort) -> str:

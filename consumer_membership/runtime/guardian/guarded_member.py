@@ -83,7 +83,8 @@ class GuardedMember:
         if coordinator is None:
             # No broker knows this member yet.
             return None
-        return _Identity(view.protocol, view.member_id, view.instance_id, coordinator, self._security.sasl)
+        sasl = self._security.sasl
+        return _Identity(view.protocol, view.member_id, view.instance_id, coordinator, sasl and _with_keytab(sasl))
 
     def _request(self, group_id: str, identity: _Identity) -> LeaveRequest:
         client_id = self._connection.client_id
@@ -136,6 +137,13 @@ def _from_anywhere(tls: TlsSettings) -> TlsSettings:
         certificate_location=_absolute(tls.certificate_location),
         key_location=_absolute(tls.key_location),
     )
+
+
+def _with_keytab(sasl: SaslSettings) -> SaslSettings:
+    """The keytab's path as an absolute one."""
+    if sasl.kerberos is None:
+        return sasl
+    return replace(sasl, kerberos=replace(sasl.kerberos, keytab=_absolute(sasl.kerberos.keytab)))
 
 
 def _absolute(path: str | None) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from consumer_membership.config.settings import SaslSettings, TlsSettings
+    from consumer_membership.config.settings import KerberosSettings, SaslSettings, TlsSettings
 
 #: One frame for each version in which the request may be sent.
 Frames: TypeAlias = Mapping[int, bytes]
@@ -30,7 +30,7 @@ class LeaveRequest(NamedTuple):
     `member_epoch` is the epoch of the ConsumerGroupHeartbeat that leaves; None: the member uses the classic protocol,
     and `leave` is its LeaveGroup. `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have the
     correlation id 1. `coordinator` is the last known coordinator of the group; `address_family` is the socket module's
-    number. `tls` and `sasl` are the member's own, with absolute paths, and with a password instead of tokens.
+    number. `tls` and `sasl` are the member's own, with absolute paths, and never with tokens.
     """
 
     group_id: str
@@ -63,14 +63,23 @@ def _plain(request: LeaveRequest) -> dict[str, object]:
         "bootstrap_servers": request.bootstrap_servers,
         "address_family": request.address_family,
         "client_id": request.client_id,
-        "tls": None if request.tls is None else {name: getattr(request.tls, name) for name in request.tls.__slots__},
+        "tls": None if request.tls is None else _slots(request.tls),
         "sasl": None
         if request.sasl is None
-        else (request.sasl.mechanism.value, request.sasl.username, request.sasl.password),
+        else {
+            "mechanism": request.sasl.mechanism.value,
+            "username": request.sasl.username,
+            "password": request.sasl.password,
+            "kerberos": None if request.sasl.kerberos is None else _slots(request.sasl.kerberos),
+        },
         "hello": request.hello.hex(),
         "leave": {version: frame.hex() for version, frame in request.leave.items()},
         "find_coordinator": {version: frame.hex() for version, frame in request.find_coordinator.items()},
     }
+
+
+def _slots(settings: TlsSettings | KerberosSettings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
 
 
 class LeaveRequests:
@@ -130,10 +139,16 @@ def _tls(fields: object) -> TlsSettings | None:
 def _sasl(fields: object) -> SaslSettings | None:
     if fields is None:
         return None
-    from consumer_membership.config.settings import SaslMechanism, SaslSettings
+    from consumer_membership.config.settings import KerberosSettings, SaslMechanism, SaslSettings
 
-    mechanism, username, password = cast("list[str]", fields)
-    return SaslSettings(mechanism=SaslMechanism(mechanism), username=username, password=password)
+    read = cast("dict[str, Any]", fields)
+    kerberos = read["kerberos"]
+    return SaslSettings(
+        mechanism=SaslMechanism(read["mechanism"]),
+        username=read["username"],
+        password=read["password"],
+        kerberos=None if kerberos is None else KerberosSettings(**kerberos),
+    )
 
 
 def _frames(fields: object) -> Frames:

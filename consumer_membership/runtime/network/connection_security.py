@@ -5,6 +5,7 @@ Their modules are imported only by clients that use them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, TlsSettings
@@ -40,17 +41,18 @@ class ConnectionSecurity:
         if self._sasl is not None:
             self._sasl = replace(self._sasl, username=username, password=password)
 
-    async def mechanism(self) -> Mechanism | None:
-        """Return the mechanism that authenticates one connection once; None: without SASL.
+    async def mechanism(self, host: str) -> Mechanism | None:
+        """Return the mechanism that authenticates one connection to this host once; None: without SASL.
 
         Raises:
             AuthenticationError: there are no credentials, or none that the mechanism supports.
+            TransportError: no KDC responds (GSSAPI).
         """
         sasl = self._sasl
         if sasl is None:
             return None
         try:
-            return await _made(sasl)
+            return await _made(sasl, host)
         except ValueError as error:
             raise AuthenticationError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error
 
@@ -61,7 +63,7 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
     return tls_context(tls)
 
 
-async def _made(sasl: SaslSettings) -> Mechanism:
+async def _made(sasl: SaslSettings, host: str) -> Mechanism:
     match sasl.mechanism:
         case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512:
             from consumer_membership.runtime.network.passwords import password_mechanism
@@ -74,5 +76,12 @@ async def _made(sasl: SaslSettings) -> Mechanism:
 
             token = await in_daemon_thread("oauth_cb", sasl.token)
             return OAuthBearer(token.value, token.extensions)
+        case SaslMechanism.GSSAPI:
+            if sasl.kerberos is None:
+                raise InternalError("GSSAPI is configured without Kerberos settings")
+            from consumer_membership.runtime.network.kerberos import kerberos_mechanism
+
+            # The KDC may not respond for half a minute.
+            return await in_daemon_thread("kerberos", partial(kerberos_mechanism, sasl.kerberos, host))
         case _:
             assert_never(sasl.mechanism)

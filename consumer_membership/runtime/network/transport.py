@@ -77,6 +77,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def __init__(
         self,
+        host: str,
         peer: str,
         settings: ConnectionSettings,
         security: ConnectionSecurity,
@@ -89,6 +90,7 @@ class BrokerConnection(asyncio.Protocol):
         self.on_closed: Callable[[TransportError, bool], None] | None = None
         #: Whether the peer has sent anything.
         self.has_heard = False
+        self._host = host
         self._security = security
         self._protocol = Connection(
             client_id=settings.client_id,
@@ -233,8 +235,8 @@ class BrokerConnection(asyncio.Protocol):
     async def _renew(self) -> None:
         """Authenticate once more (KIP-368). If that cannot be started, the session continues until its end."""
         try:
-            mechanism = await self._security.mechanism()
-        except AuthenticationError as error:
+            mechanism = await self._security.mechanism(self._host)
+        except TransportError as error:
             logger.warning(
                 "%s: the SASL session cannot be renewed, so the broker will close the connection: %s", self.peer, error
             )
@@ -317,7 +319,7 @@ async def _open(
     traffic: Traffic | None,
     on_silence: Callable[[str], None],
 ) -> BrokerConnection:
-    stage, hint = "no token", "oauth_cb has not returned"
+    stage, hint = "no credentials", "oauth_cb has not returned, or the Kerberos KDC does not respond"
     sock = _socket(address, settings)
     connection: BrokerConnection | None = None
     silence: asyncio.TimerHandle | None = None
@@ -326,7 +328,7 @@ async def _open(
         async with asyncio.timeout(settings.connection_setup_timeout_s):
             # Before connecting: a token may take some time, for which no broker waits.
             connection = BrokerConnection(
-                peer, settings, security, await security.mechanism(), expected=expected, traffic=traffic
+                host, peer, settings, security, await security.mechanism(host), expected=expected, traffic=traffic
             )
             stage, hint = (
                 f"no connection to {address}",

@@ -25,7 +25,7 @@ def security(
 
 def begun(made: ConnectionSecurity) -> tuple[str, bytes]:
     """The name of the next authentication's mechanism, and its first message."""
-    mechanism = asyncio.run(made.mechanism())
+    mechanism = asyncio.run(made.mechanism("broker.test"))
     assert mechanism is not None
     return mechanism.name, mechanism.begin()
 
@@ -34,7 +34,7 @@ def test_connection_security_is_empty_without_configuration() -> None:
     """A plaintext connection is neither encrypted nor authenticated."""
     made = ConnectionSecurity(ConnectionSettings(bootstrap_servers=()))
     assert made.tls is None
-    assert asyncio.run(made.mechanism()) is None
+    assert asyncio.run(made.mechanism("broker.test")) is None
 
 
 def test_connection_security_sends_the_first_message_of_each_mechanism() -> None:
@@ -82,7 +82,7 @@ def test_oauth_token_callback_does_not_block_the_loop() -> None:
 
     async def run() -> str:
         made = security(SaslMechanism.OAUTHBEARER, token=token)
-        waiting = asyncio.create_task(made.mechanism())
+        waiting = asyncio.create_task(made.mechanism("broker.test"))
         # The loop runs while the callback waits for the event.
         await asyncio.sleep(0)
         going_on.set()
@@ -103,7 +103,7 @@ def test_oauth_token_callback_that_never_returns_does_not_block_the_end() -> Non
         return TOKEN
 
     async def run() -> None:
-        attempt = asyncio.create_task(security(SaslMechanism.OAUTHBEARER, token=token).mechanism())
+        attempt = asyncio.create_task(security(SaslMechanism.OAUTHBEARER, token=token).mechanism("broker.test"))
         await asyncio.to_thread(called.wait, 30)
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
