@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # imported for types only: it imports more than a consumer ne
         LifecycleEvents,
     )
 
-#: What happens to the member's place in its group when it closes or unsubscribes.
+#: Whether the membership ends when the consumer closes or unsubscribes.
 Membership: TypeAlias = Literal["default", "leave", "remain"]
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
 
@@ -262,8 +262,8 @@ class Consumer(LibrdkafkaConsumer):
         """Commit (with auto-commit), call on_revoke, leave the group and release all resources. Idempotent.
 
         Args:
-            membership: "leave" gives up the place in the group (KIP-1092), so that other members receive the partitions
-                immediately. "remain" keeps the place until the session timeout for a successor with the same
+            membership: "leave" ends the membership (KIP-1092), so that other members receive the partitions
+                immediately. "remain" keeps it until the session timeout for a process with the same
                 group.instance.id. "default" means "leave" for a dynamic member and "remain" for a static member.
 
         Inside a callback, or in a signal handler that interrupts a poll of its own thread, the close takes place when

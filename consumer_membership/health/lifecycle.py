@@ -48,7 +48,7 @@ class LifecycleKind(Enum):
         REVOKED: The member released `partitions` after on_revoke.
         LOST: Other members may already own `partitions`, because the member was fenced, rejected or too slow.
         FENCED: The coordinator removed the member, or a newer member has its instance id.
-        TAKEOVER: The member released the former holder of its instance id and joins in its place.
+        TAKEOVER: The member released the former holder of its instance id, and joins with that id.
         LEFT: The member left: by close, by unsubscribe, or because the application did not poll.
         HEARTBEAT_SILENCE: There was no heartbeat response for three intervals, at least 5 s.
         HEARTBEATS_RESUMED: Heartbeat responses arrive again.

@@ -41,7 +41,7 @@ SILENT_INTERVALS, SILENT_S = 3.0, 5.0
 ASSUMED_HEARTBEAT_INTERVAL_S = 5.0
 #: The part of max.poll.interval.ms after which a missing poll is reported.
 POLL_SHARE = 0.5
-#: Errors that a new process would also meet: another member has its place, it has no permission, or it requests
+#: Errors that a new process would also meet: another member has its instance id, it has no permission, or it requests
 #: something that does not exist (NOT_AUTHORIZED of topic, group, cluster and transactional id;
 #: SASL_AUTHENTICATION_FAILED; INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT).
 _SAME_AGAIN = frozenset(

@@ -89,7 +89,7 @@ class ProcessorOptions(TypedDict, total=False):
     grace_period: Duration
     """How long `stop` waits for running handlers. Default 25 s, less than the 30 s that Kubernetes waits."""
     membership: Literal["default", "leave", "remain"]
-    """What happens to the member's place in its group at the end, as in `Consumer.close`."""
+    """Whether the membership ends with the processor, as in `Consumer.close`."""
     on_warm: WarmFunction
     """Called with the partitions that another process is about to hand over, before this processor owns them: load
     state there. For `group.instance.id.conflict.policy=hand-over`."""
@@ -127,7 +127,7 @@ class ProcessorSettings:
         transactional: whether outputs, dead letters and offsets are written in one transaction.
         transactional_id: the producer's transactional.id, if the caller chose one.
         grace_period_s: how long `stop` waits for running handlers.
-        membership: what happens to the member's place in its group at the end.
+        membership: whether the membership ends with the processor, as in `Consumer.close`.
         on_warm: called before partitions are taken over from another process, if set.
         live: whether a line on stderr shows the progress.
         key_deserializer: reads the keys of records, if set.

@@ -44,7 +44,7 @@ def test_poll_timeout_while_joining_leaves() -> None:
 
 
 def test_poll_timeout_while_stable_leaves() -> None:
-    """M122: A STABLE member leaves and becomes STALE; a static one leaves with epoch -2, which keeps its place."""
+    """M122: A STABLE member leaves and becomes STALE; a static one leaves with epoch -2, which keeps its partitions."""
     assert expired(stable(A0)) == (S.STALE, [-1])
     assert expired(stable(A0, instance_id="i")) == (S.STALE, [-2])
 

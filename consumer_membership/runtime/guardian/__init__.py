@@ -11,11 +11,11 @@ request is left, the guardian sends it:
 | static | epoch -2: its replacement joins without a takeover | nothing |
 
 A static member of a classic group has no leave request, because its protocol has no temporary leave: a LeaveGroup ends
-its place permanently, and its partitions would move to the others and back. Without one the place is kept until the
-session ends, as after -2, and the replacement takes it at once: the newest holder of an instance id wins (KIP-345). A
-dynamic member has one as soon as the coordinator assigned it an id, before it joins with it: until its session ends the
-rebalances of the others wait for a pending member (KIP-394). An id that was still in flight to a member when it died
-cannot be given back.
+the membership, and its partitions would move to the others and back. Without one the coordinator keeps the member until
+its session ends, as after -2, and the replacement joins with its partitions at once: the newest holder of an instance
+id wins (KIP-345). A dynamic member has one as soon as the coordinator assigned it an id, before it joins with it: until
+its session ends the rebalances of the others wait for a pending member (KIP-394). An id that was still in flight to a
+member when it died cannot be given back.
 
     application's process                                   guardian's process (a few modules, 12.6 MB)
     guarded_member   a member's view -> its leave request

@@ -32,7 +32,7 @@ from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, Versi
 #: member generates its id itself (KIP-1082).
 GUARDED = IN_GROUP | {MemberState.UNSUBSCRIBING}
 #: These states of the classic protocol, as long as the member has an id. The coordinator assigns it (KIP-394), and a
-#: member that was fenced only for its generation keeps it, and its place.
+#: member that was fenced only for its generation keeps it, and stays in the group.
 CLASSIC_GUARDED = GUARDED | {MemberState.FENCED}
 #: For the broker's log (KIP-800).
 _REASON = "its process died without leaving"
@@ -156,8 +156,8 @@ def _may_leave(view: MembershipView) -> bool:
         case GroupProtocol.CONSUMER:
             return view.state in GUARDED
         case GroupProtocol.CLASSIC:
-            # A LeaveGroup removes a static member permanently. Otherwise its place waits for its return, which needs no
-            # leave: the newest holder of an instance id wins (KIP-345).
+            # A LeaveGroup removes a static member permanently. Otherwise the coordinator waits for its return, which
+            # needs no leave: the newest holder of an instance id wins (KIP-345).
             is_static = view.instance_id is not None
             return view.state in CLASSIC_GUARDED and view.member_id != NO_MEMBER_ID and not is_static
         case _:

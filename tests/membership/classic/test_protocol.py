@@ -475,7 +475,7 @@ def test_coordinator_that_does_not_answer_is_looked_up() -> None:
 
 @pytest.mark.parametrize(("instance_id", "leaves", "member_id"), [(None, 1, ""), ("i", 0, "m")])
 def test_missed_poll_loses_everything_and_rejoins(instance_id: str | None, leaves: int, member_id: str) -> None:
-    """A dynamic member leaves, a static one keeps its place; both lose their partitions and rejoin at the next poll."""
+    """A dynamic member leaves, a static one stays; both lose their partitions and rejoin at the next poll."""
     scene = stable(A0, instance_id=instance_id).after(MAX_POLL_S)
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.STALE, leaves)
     scene.finish()

@@ -192,7 +192,7 @@ def test_lost_release_is_repeated() -> None:
 
 
 def test_slower_of_two_new_members_is_fenced() -> None:
-    """FENCED_INSTANCE_ID for the release means that another new member has joined; it keeps its place."""
+    """FENCED_INSTANCE_ID for the release means that another new member has joined; it stays."""
     scene = describe(conflict()).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert "at the same time" in scene.new(RaiseToApplication)[0].error.message
@@ -544,7 +544,7 @@ def test_full_group_that_cannot_be_described_is_fatal() -> None:
     assert told(not_described(full())) == [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")]
 
 
-def test_place_in_a_full_group_is_released_once() -> None:
+def test_former_member_in_a_full_group_is_removed_once() -> None:
     """If another member takes the released place, this member ends."""
     scene = describe(full(), i=Holder(member_id="away", member_epoch=-2)).answer(-1)
     scene.reject(Verdict.FATAL, GROUP_FULL)
@@ -552,7 +552,7 @@ def test_place_in_a_full_group_is_released_once() -> None:
 
 
 def test_dynamic_member_is_refused_by_a_full_group_at_once() -> None:
-    """A dynamic member has no place in the group that it could release."""
+    """A dynamic member has no former member that it could remove."""
     assert joining().reject(Verdict.FATAL, GROUP_FULL).state is S.FATAL
 
 
