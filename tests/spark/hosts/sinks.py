@@ -56,9 +56,11 @@ class FencedSinks:
             return Counter(value for (value,) in connection.execute(f"SELECT value FROM {self._table}"))  # noqa: S608
 
     def _files(self) -> Counts:
-        if not self._folder.exists():
+        written = dataset.dataset(self._folder, format="parquet") if self._folder.exists() else None
+        # The sink creates the folder before its first file; without a file there is no column.
+        if written is None or not written.files:
             return Counter()
-        return Counter(map(int, dataset.dataset(self._folder, format="parquet").to_table()["value"].to_pylist()))
+        return Counter(map(int, written.to_table()["value"].to_pylist()))
 
     def _records(self) -> Counts:
         return Counter(int(message.value() or b"") for message in read_committed(self._bootstrap, self._out))
