@@ -106,6 +106,8 @@ _CLASSIC: Mapping[Api, Mapping[int, ClassicVerdict]] = MappingProxyType(
             **_ELSEWHERE,
             _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
             _E.unknown_member_id: ClassicVerdict.REJOIN,
+            # KIP-792; no released coordinator checks a generation here.
+            _E.illegal_generation: ClassicVerdict.REJOIN_KEEP_ID,
             _E.member_id_required: ClassicVerdict.MEMBER_ID_REQUIRED,
             # The coordinator could not write the group's record in time; Java's client joins again immediately.
             _E.rebalance_in_progress: ClassicVerdict.REJOIN_NOW,

@@ -77,6 +77,21 @@ def test_refused_sync_loses_the_partitions_of_a_cooperative_member(
     assert (scene.state, said(scene)) == (S.JOINING, (member_id, set(), -1))
 
 
+def test_refused_generation_of_a_join_drops_the_owned_partitions_and_keeps_the_member_id() -> None:
+    """KIP-792: ILLEGAL_GENERATION for a JoinGroup keeps the member id; the next JoinGroup claims no partition.
+
+    If the coordinator refuses that one also, the member waits for a backoff.
+    """
+    scene = stable(A0).rebalance()
+    assert said(scene) == ("m", {A0}, 1)
+    scene.join_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION)
+    assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
+    scene.finish()
+    assert (scene.state, said(scene)) == (S.JOINING, ("m", set(), -1))
+    assert scene.join_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).new(ex.SendJoin) == []
+    assert [join.member_id for join in scene.after(0.2).new(ex.SendJoin)] == ["m"]
+
+
 def test_fenced_instance_in_join_and_sync_is_fatal() -> None:
     """Rules 5.6: FENCED_INSTANCE_ID is always fatal."""
     assert joining(instance_id="i").join_rejected(V.FATAL, FENCED).state is S.FATAL
