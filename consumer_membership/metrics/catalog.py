@@ -397,6 +397,22 @@ _MEMBERSHIP = (
         read=_one(lambda metrics: float(metrics.membership.poll_timeouts)),
     ),
     Metric(
+        prometheus="kafka_consumer_throttles_total",
+        opentelemetry="kafka.consumer.throttles",
+        kind=_COUNTER,
+        unit="{response}",
+        help="The number of responses by which brokers throttled the membership's connections (client quotas).",
+        read=_one(lambda metrics: float(metrics.throttles)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_throttle_seconds_total",
+        opentelemetry="kafka.consumer.throttle.time",
+        kind=_COUNTER,
+        unit="s",
+        help="The sum of the throttle times; during each, no request is sent on the throttled connection.",
+        read=_one(lambda metrics: metrics.throttled_s),
+    ),
+    Metric(
         prometheus="kafka_consumer_heartbeat_duration_seconds",
         opentelemetry="kafka.consumer.heartbeat.duration",
         kind=_HISTOGRAM,

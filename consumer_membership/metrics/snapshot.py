@@ -40,6 +40,8 @@ class Metrics:
         committed: The group's committed offset of each assigned partition, as far as this member knows it.
         fetched: What librdkafka fetched of each assigned partition, if statistics are enabled
             (`statistics.interval.ms`).
+        throttles: The number of responses with a throttle time, of any broker, on connections of the membership.
+        throttled_s: The sum of these throttle times in seconds: the broker delays requests of this client.
         handlers: The counts of the processor that handles the records; None: the consumer has no processor.
     """
 
@@ -52,6 +54,8 @@ class Metrics:
     application: ApplicationCounts
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     fetched: Mapping[TopicPartition, FetchedCounts] = field(default_factory=dict)
+    throttles: int = 0
+    throttled_s: float = 0.0
     handlers: HandlerCounts | None = None
 
     @property

@@ -161,6 +161,7 @@ class Connection:
         self._expected: deque[_Expected] = deque()
         self._held: list[tuple[_Expected, bytes]] = []
         self._next_id = 0
+        self._throttle_s = 0.0
         #: Whether the broker responded to any request other than ApiVersions.
         self._is_welcome = False
 
@@ -202,6 +203,15 @@ class Connection:
         except TransportError as error:
             events.append(self._broken(error))
         return tuple(events)
+
+    def take_throttle_s(self) -> float:
+        """Return the longest throttle time of the responses since the last call, in seconds.
+
+        The broker has already sent the response and reads no further request until that time has passed; clients wait
+        also (KIP-219).
+        """
+        longest_s, self._throttle_s = self._throttle_s, 0.0
+        return longest_s
 
     def receive_end(self) -> tuple[ConnectionEvent, ...]:
         """Return the events of the end of the stream."""
@@ -278,11 +288,19 @@ class Connection:
         self.traffic.answers += 1
         if self.state is ConnectionState.NEGOTIATING:
             return self._negotiate(call, frame)
-        message = decode(call.api, call.version, frame)
+        message = self._decoded(call, frame)
         if self._authentication is not None and call.api in _SASL:
             return self._authenticated(self._authentication.answer(message))
         self._is_welcome = True
         return ResponseReceived(correlation_id=correlation_id, message=message)
+
+    def _decoded(self, call: Call, frame: bytes) -> Message:
+        message = decode(call.api, call.version, frame)
+        throttle_ms: int = getattr(message, "throttle_time_ms", 0)  # absent in old versions and in responses of SASL
+        if throttle_ms > 0:
+            self.traffic.throttled(throttle_ms / 1000)
+            self._throttle_s = max(self._throttle_s, throttle_ms / 1000)
+        return message
 
     def _negotiate(self, call: Call, frame: bytes) -> ConnectionEvent:
         # Response header v0 and then the error code, in every version: readable before the version of the response is
@@ -299,7 +317,7 @@ class Connection:
             raise TransportError(
                 f"{call.name} was rejected with error code {code}; check that the peer is a Kafka broker"
             )
-        return self._negotiated(_offered(decode(call.api, call.version, frame)))
+        return self._negotiated(_offered(self._decoded(call, frame)))
 
     def _negotiated(self, versions: BrokerVersions) -> ConnectionEvent:
         self._versions = versions

@@ -22,12 +22,25 @@ class TrafficSnapshot:
     connects: int
     disconnects: int
     timeouts: int
+    #: Responses with a throttle time (KIP-124), and the sum of these times in seconds.
+    throttles: int = 0
+    throttled_s: float = 0.0
 
 
 class Traffic:
     """Counts over all connections for one purpose to one broker, including those that ended."""
 
-    __slots__ = ("_requests", "answers", "bytes_received", "bytes_sent", "connects", "disconnects", "timeouts")
+    __slots__ = (
+        "_requests",
+        "answers",
+        "bytes_received",
+        "bytes_sent",
+        "connects",
+        "disconnects",
+        "throttled_s",
+        "throttles",
+        "timeouts",
+    )
 
     def __init__(self) -> None:
         self._requests: dict[str, int] = {}
@@ -39,11 +52,18 @@ class Traffic:
         self.disconnects = 0
         #: Requests without a response in time.
         self.timeouts = 0
+        self.throttles = 0
+        self.throttled_s = 0.0
 
     def sent(self, api: str, size: int) -> None:
         """Count a request of this API and size."""
         self._requests[api] = self._requests.get(api, 0) + 1
         self.bytes_sent += size
+
+    def throttled(self, seconds: float) -> None:
+        """Count a response with this throttle time."""
+        self.throttles += 1
+        self.throttled_s += seconds
 
     def snapshot(self) -> TrafficSnapshot:
         """Return the current counts; thread-safe, because the copy of a dict is one step of the interpreter."""
@@ -55,4 +75,6 @@ class Traffic:
             connects=self.connects,
             disconnects=self.disconnects,
             timeouts=self.timeouts,
+            throttles=self.throttles,
+            throttled_s=self.throttled_s,
         )

@@ -67,7 +67,8 @@ class MetricsMeter:
     def metrics(self) -> Metrics:
         """Return the counts as they are now; never waits."""
         now, health = monotonic(), self._health()
-        heard = self._thread.figures().committed
+        figures = self._thread.figures()
+        heard = figures.committed
         committed = {p: one.offset.offset for p in health.partitions if (one := heard.get(p)) and one.offset}
         return Metrics(
             at=now,
@@ -79,6 +80,8 @@ class MetricsMeter:
             application=self._application.counts(now, self._buffer.progress()[1]),
             committed=MappingProxyType(committed),
             fetched=MappingProxyType({p: counts for p in health.partitions if (counts := self._fetched.get(p))}),
+            throttles=sum(one.counts.throttles for one in figures.traffic),
+            throttled_s=sum(one.counts.throttled_s for one in figures.traffic),
             handlers=self.handlers.counts(now) if self.handlers is not None else None,
         )
 

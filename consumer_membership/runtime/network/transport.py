@@ -107,6 +107,10 @@ class BrokerConnection(asyncio.Protocol):
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
+        #: Until when the broker reads nothing (KIP-219), and the bytes that are written then, in their order.
+        self._throttled_until = 0.0
+        self._withheld: list[bytes] = []
+        self._release: asyncio.TimerHandle | None = None
         self._used_at = asyncio.get_running_loop().time()
 
     @property
@@ -135,10 +139,16 @@ class BrokerConnection(asyncio.Protocol):
         if self._error is not None:
             raise self._error
 
+    @property
+    def throttled_s(self) -> float:
+        """How long the broker still throttles this client, in seconds."""
+        return max(0.0, self._throttled_until - asyncio.get_running_loop().time())
+
     async def request(self, call: Call, timeout_s: float) -> Message:
         """Return the broker's response to this call.
 
-        Requests may overlap; the broker answers in their order. A response that comes too late is dropped.
+        Requests may overlap; the broker answers in their order. A response that comes too late is dropped. While the
+        broker throttles this client, the request waits, and `timeout_s` begins after that (KIP-219).
 
         Raises:
             AnswerTimedOutError: no response within `timeout_s`.
@@ -149,10 +159,10 @@ class BrokerConnection(asyncio.Protocol):
         correlation_id, data = self._protocol.send(call)
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
-        self._transport.write(data)
+        self._write(data)
         self._used_at = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s + self.throttled_s):
                 return await waiter
         except TimeoutError as error:
             self.traffic.timeouts += 1
@@ -186,8 +196,34 @@ class BrokerConnection(asyncio.Protocol):
         """Take bytes (called by asyncio)."""
         self.has_heard = True
         self._used_at = asyncio.get_running_loop().time()
-        for event in self._protocol.receive(data):
+        events = self._protocol.receive(data)
+        self._throttle(self._protocol.take_throttle_s())
+        for event in events:
             self._take(event)
+
+    def _write(self, data: bytes) -> None:
+        """Write now, or when the broker reads again."""
+        if self._release is not None:
+            self._withheld.append(data)
+        elif self._transport is not None:
+            self._transport.write(data)
+
+    def _throttle(self, seconds: float) -> None:
+        """Write nothing for this time: until then, the broker reads nothing from this connection."""
+        loop = asyncio.get_running_loop()
+        if seconds <= 0 or loop.time() + seconds <= self._throttled_until:
+            return
+        self._throttled_until = loop.time() + seconds
+        if self._release is not None:
+            self._release.cancel()
+        self._release = loop.call_at(self._throttled_until, self._write_withheld)
+        logger.debug("%s: throttled by the broker for %.3f s", self.peer, seconds)
+
+    def _write_withheld(self) -> None:
+        self._release = None
+        withheld, self._withheld = self._withheld, []
+        if withheld and self._transport is not None and self._error is None:
+            self._transport.write(b"".join(withheld))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed (called by asyncio)."""
@@ -204,16 +240,14 @@ class BrokerConnection(asyncio.Protocol):
     def _take(self, event: ConnectionEvent) -> None:
         match event:
             case BytesToSend(data=data):
-                if self._transport is not None:
-                    self._transport.write(data)
+                self._write(data)
             case Ready(versions=versions, session_s=session_s):
                 if not self._ready.done():
                     self._ready.set_result(versions)
                 self._renew_within(session_s)
             case Renewed(session_s=session_s, data=data):
                 logger.debug("%s: SASL session renewed (KIP-368)", self.peer)
-                if self._transport is not None:
-                    self._transport.write(data)
+                self._write(data)
                 self._renew_within(session_s)
             case ResponseReceived(correlation_id=correlation_id, message=message):
                 waiter = self._waiting.get(correlation_id)
@@ -241,17 +275,17 @@ class BrokerConnection(asyncio.Protocol):
                 "%s: the SASL session cannot be renewed, so the broker will close the connection: %s", self.peer, error
             )
             return
-        if mechanism is not None and self._error is None and self._transport is not None:
-            self._transport.write(self._protocol.renew(mechanism))
+        if mechanism is not None and self._error is None:
+            self._write(self._protocol.renew(mechanism))
 
     def _fail(self, error: TransportError) -> None:
         """The one place where a connection ends: all callers get the first reason."""
         if self._error is not None:
             return
         self._error = error
-        for renewal in (self._renewal, self._renewing):
-            if renewal is not None:
-                renewal.cancel()
+        for planned in (self._renewal, self._renewing, self._release):
+            if planned is not None:
+                planned.cancel()
         had_waiters = bool(self._waiting)
         waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[Message]]
         waiters = [self._ready, *self._waiting.values()]

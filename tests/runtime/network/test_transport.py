@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -105,6 +106,40 @@ def test_late_response_is_dropped_and_the_next_request_succeeds() -> None:
 
     with ScriptedBroker(heartbeats_answered_by(answer)) as broker:
         assert asyncio.run(run()) == 2
+
+
+def test_throttled_connection_sends_the_next_requests_after_the_throttle_time_in_their_order() -> None:
+    """KIP-219: A response with a throttle time withholds later requests, whose timeouts begin after it.
+
+    The test ends the throttle time by a call of the connection's timer.
+    """
+
+    def answer(request: Received) -> Answer:
+        epoch = request.entity.member_epoch
+        throttle_s = 3600.0 if epoch == 1 else 0.0
+        return replace(heartbeat_answer(epoch=epoch), throttle_time=timedelta(seconds=throttle_s))
+
+    async def run() -> list[int]:
+        connection = await connected(broker)
+        await connection.request(heartbeat(connection, 1), PATIENCE_S)
+        assert 3500.0 < connection.throttled_s <= 3600.0
+        later = [
+            asyncio.ensure_future(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in (2, 3)
+        ]
+        # Another connection of the same client is not throttled: its response proves that the broker got none of these.
+        other = await connected(broker)
+        await other.request(heartbeat(other, 9), PATIENCE_S)
+        assert [request.entity.member_epoch for request in broker.requests(68)] == [1, 9]
+        connection._write_withheld()  # the timer calls it
+        answers = [(await one).member_epoch for one in later]
+        assert connection.traffic.snapshot().throttles == 1
+        await connection.close()
+        await other.close()
+        return answers
+
+    with ScriptedBroker(heartbeats_answered_by(answer)) as broker:
+        assert asyncio.run(run()) == [2, 3]
+        assert [request.entity.member_epoch for request in broker.requests(68)] == [1, 9, 2, 3]
 
 
 def test_cancelled_request_leaves_the_connection_usable() -> None:
