@@ -6,7 +6,7 @@ is true, and would remove all members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from consumer_membership.admin.group_log import ReadingProgress
@@ -74,6 +74,15 @@ def ids(name: str, given: object) -> tuple[str, ...]:
     if not all(listed):
         raise ConfigurationError(name, listed, "an id must not be empty")
     return listed
+
+
+def pairs(name: str, given: object) -> Mapping[str, str]:
+    """Return the checked member ids by instance id."""
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(name, given, "the value must be a dict from instance ids to member ids")
+    ids(name, given.keys())
+    ids(name, given.values())
+    return dict(given)
 
 
 def reason(given: object) -> str | None:

@@ -126,15 +126,19 @@ class GroupAdmin:
         *,
         instance_ids: Sequence[str] = (),
         member_ids: Sequence[str] = (),
+        static_members: Mapping[str, str] | None = None,
         all_members: bool = False,
         reason: str | None = None,
         dry_run: bool = False,
     ) -> tuple[Removal, ...]:
         """Remove members by instance id, by member id, or all of them (KIP-345); return the result of each.
 
-        Each member has its own result, in the given order with instance ids first. A member whose process still runs
-        may join again at its next heartbeat; `message` states this. `reason` is written to the coordinator's log. A
-        dry run returns the selected members and removes none.
+        `static_members` maps instance ids to member ids: each is removed only if that member holds the instance id, so
+        that a process which has taken its place meanwhile stays (`REFUSED`).
+
+        Each member has its own result, in the given order: instance ids, member ids, `static_members`. A member whose
+        process still runs may join again at its next heartbeat; `message` states this. `reason` is written to the
+        coordinator's log. A dry run returns the selected members and removes none.
 
         Raises:
             ConfigurationError: No member is selected, or `all_members` is combined with ids.
@@ -142,7 +146,7 @@ class GroupAdmin:
             TransportError: No response within the timeout; some members may have been removed.
         """
         removes_all, is_dry = arguments.flag("all_members", all_members), arguments.flag("dry_run", dry_run)
-        requested = chosen(instance_ids, member_ids, all_members=removes_all)
+        requested = chosen(instance_ids, member_ids, static_members, all_members=removes_all)
         checked_reason = arguments.reason(reason)
         return self._ask(
             group_id,

@@ -9,7 +9,13 @@ from enum import Enum
 from consumer_membership.admin import arguments
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
-from consumer_membership.types import UNKNOWN_MEMBER_CODE, BrokerError, GroupProtocol
+from consumer_membership.types import (
+    FENCED_INSTANCE_CODE,
+    NO_MEMBER_ID,
+    UNKNOWN_MEMBER_CODE,
+    BrokerError,
+    GroupProtocol,
+)
 
 #: The wording of Java's admin client; the coordinator logs it.
 _REASON = "member was removed by an admin"
@@ -67,8 +73,16 @@ class Removal:
         return self.outcome not in (RemovalOutcome.UNKNOWN, RemovalOutcome.REFUSED)
 
 
-def chosen(instance_ids: Iterable[str], member_ids: Iterable[str], *, all_members: bool) -> tuple[MemberIdentity, ...]:
+def chosen(
+    instance_ids: Iterable[str],
+    member_ids: Iterable[str],
+    static_members: Mapping[str, str] | None = None,
+    *,
+    all_members: bool,
+) -> tuple[MemberIdentity, ...]:
     """Return the selected members, each once; an empty tuple with `all_members`.
+
+    `static_members` has the member id that must hold each instance id.
 
     Raises:
         ConfigurationError: No member is selected, `all_members` is combined with ids, or an id is invalid.
@@ -76,11 +90,17 @@ def chosen(instance_ids: Iterable[str], member_ids: Iterable[str], *, all_member
     identities = {
         **{MemberIdentity(instance_id=one): None for one in arguments.ids("instance_ids", instance_ids)},
         **{MemberIdentity(member_id=one): None for one in arguments.ids("member_ids", member_ids)},
+        **dict.fromkeys(
+            MemberIdentity(instance_id=instance_id, member_id=member_id)
+            for instance_id, member_id in arguments.pairs("static_members", static_members or {}).items()
+        ),
     }
     if all_members and identities:
         raise ConfigurationError("all_members", all_members, "all_members cannot be combined with ids; use one of them")
     if not all_members and not identities:
-        raise ConfigurationError("member_ids", (), "no member is selected; set instance_ids, member_ids or all_members")
+        raise ConfigurationError(
+            "member_ids", (), "no member is selected; set instance_ids, member_ids, static_members or all_members"
+        )
     return tuple(identities)
 
 
@@ -103,9 +123,8 @@ def found(requested: MemberIdentity, group: GroupDescription | None) -> MemberDe
 
 
 def _matches(requested: MemberIdentity, member: MemberDescription) -> bool:
-    if requested.member_id:
-        return member.member_id == requested.member_id
-    return member.instance_id == requested.instance_id
+    has_id = requested.member_id in (NO_MEMBER_ID, member.member_id)
+    return has_id and requested.instance_id in (None, member.instance_id)
 
 
 def without_doubles(
@@ -127,7 +146,7 @@ def foreseen(requested: MemberIdentity, group: GroupDescription) -> Removal:
     """Return the expected result of a removal."""
     member = found(requested, group)
     if member is None:
-        return _unknown(requested, group)
+        return _other_holder(requested, group) or _unknown(requested, group)
     return Removal(
         requested=requested, member=member, outcome=RemovalOutcome.WOULD_BE_REMOVED, message=_afterwards(member)
     )
@@ -144,6 +163,8 @@ def concluded(
     if error is None:
         message = _NOT_DESCRIBED if before is None else "" if member is None else _afterwards(member)
         return Removal(requested=requested, member=member, outcome=RemovalOutcome.REMOVED, message=message)
+    if error.code == FENCED_INSTANCE_CODE and (refused := _other_holder(requested, after or before)) is not None:
+        return refused
     if error.code != UNKNOWN_MEMBER_CODE:
         return Removal(requested=requested, member=member, outcome=RemovalOutcome.REFUSED, message=str(error))
     if member is None:
@@ -153,6 +174,19 @@ def concluded(
     # The coordinator describes the member, but reports it as unknown.
     message = _TOO_OLD if member.protocol is GroupProtocol.CONSUMER else str(error)
     return Removal(requested=requested, member=member, outcome=RemovalOutcome.REFUSED, message=message)
+
+
+def _other_holder(requested: MemberIdentity, group: GroupDescription | None) -> Removal | None:
+    """Return the refusal of a pair whose instance id another member holds; None: there is no such member."""
+    members = () if group is None or requested.member_id == NO_MEMBER_ID else group.members
+    holder = next((one for one in members if one.instance_id == requested.instance_id is not None), None)
+    if holder is None:
+        return None
+    message = (
+        f"the instance id {requested.instance_id!r} is held by the member {holder.member_id!r}, not by "
+        f"{requested.member_id!r}; no member was removed. To remove the present holder, request its member id"
+    )
+    return Removal(requested=requested, member=holder, outcome=RemovalOutcome.REFUSED, message=message)
 
 
 def _afterwards(member: MemberDescription) -> str:
@@ -168,18 +202,17 @@ def _unknown(requested: MemberIdentity, group: GroupDescription | None) -> Remov
 
 
 def _unknown_message(requested: MemberIdentity, group: GroupDescription | None) -> str:
-    kind, given = (
-        ("member id", requested.member_id) if requested.member_id else ("instance id", requested.instance_id or "")
-    )
+    by_member_id = requested.instance_id is None
+    kind, given = ("member id", requested.member_id) if by_member_id else ("instance id", requested.instance_id or "")
     absent = f"the group has no member with the {kind} {given!r}"
     if group is None:
         return absent
     member_ids = {member.member_id for member in group.members}
     instance_ids = {member.instance_id for member in group.members if member.instance_id is not None}
-    other, others = ("instance id", instance_ids) if requested.member_id else ("member id", member_ids)
+    other, others = ("instance id", instance_ids) if by_member_id else ("member id", member_ids)
     if given in others:
         return f"{absent}; {given!r} is the {other} of a member: request it by {other}"
-    known = sorted(member_ids if requested.member_id else instance_ids)
+    known = sorted(member_ids if by_member_id else instance_ids)
     if not known:
         return f"{absent}; the group has {'no members' if not group.members else f'no member with an {kind}'}"
     return f"{absent}; existing {kind}s: {', '.join(known)}"

@@ -317,15 +317,16 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _remove_members(options: argparse.Namespace) -> int:
-    named = bool(options.instance_id or options.member_id)
+    named = bool(options.instance_id or options.member_id or options.static_member)
     if options.all and named:
-        options.parser.error("argument --all: not allowed with --instance-id or --member-id")
+        options.parser.error("argument --all: not allowed with ids of members")
     if not options.all and not named:
-        options.parser.error("one of the arguments --instance-id --member-id --all is required")
+        options.parser.error("one of --instance-id, --member-id, --static-member and --all is required")
     chosen = RemovalOptions(
         query=_query(options),
         instance_ids=tuple(options.instance_id),
         member_ids=tuple(options.member_id),
+        static_members=dict(options.static_member),
         all_members=options.all,
         reason=options.reason,
         is_dry_run=options.dry_run,
@@ -657,6 +658,17 @@ COMMANDS = (
             *_QUERY,
             _repeated("--instance-id", "ID", "remove this static member; may be repeated", default=[]),
             _repeated("--member-id", "ID", "remove the member with this member id; may be repeated", default=[]),
+            (
+                "--static-member",
+                {
+                    "nargs": 2,
+                    "metavar": ("INSTANCE", "MEMBER"),
+                    "help": "remove this static member only if this member id still holds it; may be repeated",
+                    "type": sendable_text,
+                    "action": "append",
+                    "default": [],
+                },
+            ),
             _flag("--all", "remove all members"),
             _flag("--dry-run", "show the members, but do not remove them"),
             _takes("--reason", "TEXT", "reason for the coordinator's log"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin, GroupReport, MemberDescription, PartitionProgress, Removal
@@ -264,6 +264,8 @@ class RemovalOptions:
     query: GroupQuery
     instance_ids: tuple[str, ...] = ()
     member_ids: tuple[str, ...] = ()
+    #: Member ids by instance id.
+    static_members: Mapping[str, str] = field(default_factory=dict)
     all_members: bool = False
     reason: str | None = None
     is_dry_run: bool = False
@@ -278,6 +280,7 @@ def remove_members(options: RemovalOptions, out: TextIO, err: TextIO) -> int:
             query.group,
             instance_ids=options.instance_ids,
             member_ids=options.member_ids,
+            static_members=options.static_members,
             all_members=options.all_members,
             reason=options.reason,
             dry_run=options.is_dry_run,
@@ -310,7 +313,8 @@ def removals_text(removals: Sequence[Removal], options: RemovalOptions) -> Itera
 
 
 def _requested(removal: Removal) -> str:
-    return removal.requested.member_id or removal.requested.instance_id or ""
+    requested = removal.requested
+    return " = ".join(one for one in (requested.instance_id, requested.member_id) if one)
 
 
 def _removal_row(removal: Removal) -> dict[str, str]:

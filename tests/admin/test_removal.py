@@ -52,6 +52,26 @@ def test_chosen_with_ambiguous_selection_raises(
     assert refusal.value.key == key
 
 
+def test_pair_selects_the_member_that_has_both_ids() -> None:
+    """KIP-345: A pair of instance id and member id selects no other holder of the instance id."""
+    assert removal.chosen([], [], {"i": "s"}, all_members=False) == (MemberIdentity(member_id="s", instance_id="i"),)
+    assert removal.found(MemberIdentity(member_id="s", instance_id="i"), GROUP) is STATIC
+    assert removal.found(MemberIdentity(member_id="a", instance_id="i"), GROUP) is None
+
+
+def test_wrong_pair_is_refused_with_the_present_holder() -> None:
+    """FENCED_INSTANCE_ID: The message names the holder, in a dry run also; an unknown instance id is unknown."""
+    wrong = MemberIdentity(member_id="d", instance_id="i")
+    for result in (removal.foreseen(wrong, GROUP), removal.concluded(wrong, FENCED, GROUP, None)):
+        assert (result.outcome, result.member, result.succeeded) == (RemovalOutcome.REFUSED, STATIC, False)
+        assert "'i' is held by the member 's', not by 'd'" in result.message
+    absent = removal.foreseen(MemberIdentity(member_id="d", instance_id="k"), GROUP)
+    assert (absent.outcome, absent.member) == (RemovalOutcome.UNKNOWN, None)
+    assert "no member with the instance id 'k'; existing instance ids: i, j" in absent.message
+    hidden = removal.concluded(wrong, FENCED, None, None)
+    assert (hidden.outcome, hidden.message) == (RemovalOutcome.REFUSED, "FENCED_INSTANCE_ID")
+
+
 def test_identity_of_uses_instance_id_of_static_members() -> None:
     """As in Java, a static member is removed by its instance id and a dynamic one by its member id."""
     assert [removal.identity_of(one) for one in GROUP.members] == [

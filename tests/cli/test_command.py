@@ -192,9 +192,9 @@ def test_remove_members_arguments_set_options_and_exit_code_is_returned(monkeypa
         ("timeline -g g -o o --last 0", "--last: 0 is less than 0.1"),
         ("timeline -g g -o o --last 10y", "--last: '10y' is not a number"),
         ("timeline -g g -o o --last 1e400d", "--last: 1e400d is more than 366 days"),
-        ("remove-members -g g", "one of the arguments --instance-id --member-id --all is required"),
-        ("remove-members -g g --dry-run", "one of the arguments --instance-id --member-id --all is required"),
-        ("remove-members -g g --all --member-id m", "--all: not allowed with --instance-id or --member-id"),
+        ("remove-members -g g", "one of --instance-id, --member-id, --static-member and --all is required"),
+        ("remove-members -g g --dry-run", "one of --instance-id, --member-id, --static-member and --all is required"),
+        ("remove-members -g g --all --member-id m", "--all: not allowed with ids of members"),
         ("remove-members --all", "required: -g/--group"),
     ],
 )

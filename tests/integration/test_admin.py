@@ -217,6 +217,32 @@ def test_remove_several_members_returns_a_result_for_each(broker: Broker) -> Non
     assert admin(broker).remove_members(name, all_members=True) == ()
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_pair_of_ids_removes_only_the_member_that_holds_the_instance_id(broker: Broker, protocol: str) -> None:
+    """B30, KIP-345: The answer to a wrong pair is FENCED_INSTANCE_ID, and the holder stays; the right pair removes it.
+
+    The wrong pair is that of the process which the present holder replaced.
+    """
+    topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+
+    def held_by() -> str:
+        given: dict[str, Any] = {"group_instance_id": "a", "group_protocol": protocol}
+        with Worker(broker.bootstrap_servers, name, [topic], **given) as static:
+            static.settled(2)
+            return str(static.consumer.memberid())
+
+    former, present = held_by(), held_by()
+    assert members(broker, name) == {present: "a"}
+    (dry,) = admin(broker).remove_members(name, static_members={"a": former}, dry_run=True)
+    (refused,) = admin(broker).remove_members(name, static_members={"a": former})
+    assert (dry.outcome, refused.outcome) == (RemovalOutcome.REFUSED, RemovalOutcome.REFUSED)
+    assert dry.message == refused.message
+    assert f"'a' is held by the member '{present}', not by '{former}'" in refused.message
+    assert members(broker, name) == {present: "a"}
+    (removed,) = admin(broker).remove_members(name, static_members={"a": present})
+    assert (removed.outcome, members(broker, name)) == (REMOVED, {})
+
+
 def test_removed_dynamic_member_rejoins_automatically(broker: Broker) -> None:
     """A removed dynamic member is fenced at its next heartbeat, loses its partitions and joins again."""
     topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
