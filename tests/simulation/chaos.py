@@ -332,7 +332,7 @@ class Run:
     def _settings(self, seat: int) -> MemberSettings:
         return MemberSettings(
             group_id=GROUP,
-            instance_id=f"i{seat}" if self.profile.is_static and not self.is_pooled else None,
+            instance_id=f"i{seat}" if self._has_instance_id(seat) else None,
             instance_pool=POOL[: self.pool_size] if self.is_pooled else (),
             conflict_policy=self.policy,
             max_poll_interval_s=MAX_POLL_INTERVAL_S,
@@ -342,6 +342,10 @@ class Run:
             leave_timeout_s=LEAVE_TIMEOUT_S,
             drain_timeout_s=DRAIN_S,
         )
+
+    def _has_instance_id(self, seat: int) -> bool:
+        """Whether the process in this seat is a static member with an id of its own."""
+        return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and seat % 2)
 
     def start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
         """Start a process in this seat after so many seconds; `is_twin`: also if the seat has one."""

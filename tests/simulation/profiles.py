@@ -21,6 +21,8 @@ class Profile:
     acts: Mapping[str, int] = field(default_factory=dict)
     act_every_s: float = 2.0
     is_static: bool = False
+    #: Whether every second process has no instance id, although the others have one.
+    is_mixed: bool = False
     #: Whether members claim their instance ids from a pool.
     is_pooled: bool = False
     #: Whether members hand their instance ids over, and what may happen to them meanwhile. Some runs have a pool, with
@@ -83,6 +85,14 @@ PROFILES: Mapping[str, Profile] = {
         Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
         Profile(name="crashes", acts=_MOVES | {"crash": 6}),
         Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
+        Profile(
+            name="static and dynamic",
+            faults=_LOSSY,
+            acts=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "remove": 1, "move coordinator": 1},
+            is_static=True,
+            is_mixed=True,
+            inbox_delay_s=0.02,
+        ),
         Profile(
             name="takeovers",
             faults=_LOSSY,
@@ -164,6 +174,15 @@ PROFILES: Mapping[str, Profile] = {
             act_every_s=1.0,
             inbox_delay_s=0.05,
             processing=Processing(metadata_limits=(4096, 20)),
+        ),
+        Profile(
+            name="classic static and dynamic",
+            rules=(_CLASSIC,),
+            faults=_LOSSY,
+            acts=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "move coordinator": 1},
+            is_static=True,
+            is_mixed=True,
+            inbox_delay_s=0.02,
         ),
         Profile(
             name="classic takeovers",
