@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path.home() / ".cache" / "consumer-membership" / "frameworks"
@@ -55,15 +56,22 @@ def _version_of(python: str) -> str:
     return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def environment(name: str, *requirements: str, python: str = sys.executable) -> Path:
+def environment(
+    name: str,
+    *requirements: str,
+    python: str = sys.executable,
+    compiling: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """The interpreter of the environment with these requirements and this package's, created if needed.
+
+    `compiling` has the variables for the packages that are compiled.
 
     Raises:
         AssertionError: pip cannot install them together on this Python; the text has its output.
     """
     wanted = [*requirements, *DEPENDENCIES]
     version = _version_of(python)
-    digest = hashlib.sha256("\n".join([version, *wanted]).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\n".join([version, *wanted, *compiling.values()]).encode()).hexdigest()[:12]
     home = FOLDER / f"{name}-{digest}"
     made = home / "bin" / "python"
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -73,7 +81,7 @@ def environment(name: str, *requirements: str, python: str = sys.executable) -> 
             shutil.rmtree(home, ignore_errors=True)
             subprocess.run([python, "-m", "venv", str(home)], check=True)
             command = [str(made), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **compiling})
             assert done.returncode == 0, f"{wanted} cannot be installed on Python {version}:\n{done.stderr}"
             (home / _COMPLETE).touch()
     return made

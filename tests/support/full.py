@@ -148,6 +148,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_frameworks.py::test_bytewax_*": AT_LENGTH,
         # A broker of its own, whose topic of committed offsets is deleted: tests/devbroker awaits that topic.
         "tests/integration/test_seen_answers.py::test_fresh_broker_*": AT_LENGTH,
+        # librdkafka is compiled first: the gate has the messages (test_gssapi.py) and the keys (test_tls_and_sasl.py).
+        "tests/frameworks/test_kerberos.py::*": AT_LENGTH,
         # A real Prometheus: the gate compares the names and labels of the queries with the catalog.
         "tests/integration/test_dashboard.py::*": AT_LENGTH,
         # Twenty-two rounds of an autoscaler; the gate has its formulas and the manifests (tests/test_keda_example.py).

@@ -7,12 +7,15 @@ from itertools import pairwise
 
 import pytest
 
+from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.application.handle import (
     BROKER_CHECK_AFTER_S,
     BROKER_RECHECK_S,
     LONGEST_LOST_AFTER_S,
     LOST_AFTER_ALONE_S,
     LOST_AFTER_S,
+    HandleCallbacks,
+    Handles,
     HandleWatch,
     Reports,
 )
@@ -141,3 +144,20 @@ def test_handle_watch_waits_longer_for_manually_assigned_partitions() -> None:
     handle.has_broker = False
     (found,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_ALONE_S + 2 * BROKER_RECHECK_S)
     assert found >= BROKER_CHECK_AFTER_S + LOST_AFTER_ALONE_S
+
+
+def test_handle_without_gssapi_names_the_mechanism_and_the_fix() -> None:
+    """Librdkafka in confluent-kafka's wheels has no GSSAPI: the error of the constructor has what to compile."""
+    config = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "group.id": "orders",
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "GSSAPI",
+        "log_level": 0,
+    }
+    handles = Handles(lambda: config, HandleCallbacks(), lambda _: None, WakeUp())
+    with pytest.raises(ConfigurationError) as caught:
+        handles.make()
+    assert (caught.value.key, caught.value.value) == ("sasl.mechanism", "GSSAPI")
+    assert "No provider for SASL mechanism GSSAPI" in str(caught.value)
+    assert "build librdkafka with libsasl2 and install confluent-kafka from source" in str(caught.value)

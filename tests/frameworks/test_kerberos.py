@@ -1,0 +1,35 @@
+"""The tests of Kerberos, in an environment whose librdkafka has GSSAPI."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from tests.frameworks.environments import ROOT, environment, variables
+from tests.frameworks.librdkafka_with_gssapi import VERSION, compiled
+from tests.kerberos.conftest import SWITCH
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
+
+#: What the tests import.
+OF_TESTS = ("hypothesis>=6.100", "kio>=0.6.5,<0.7", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3", "trustme>=1.2")
+
+
+def test_members_log_in_with_kerberos_on_both_connections() -> None:
+    """A keytab, a ticket cache, renewals, a KDC that is away, missing tickets, and the guardian."""
+    home = compiled()
+    # Unoptimized: gssapi has two dozen C files.
+    compiling = {
+        "CFLAGS": f"-O0 -I{home}/include",
+        "LDFLAGS": f"-L{home}/lib -Wl,-rpath,{home}/lib",
+    }
+    source = ("--no-binary=confluent-kafka", f"confluent-kafka=={VERSION}")
+    python = environment("kerberos", *source, "gssapi>=1.8", *OF_TESTS, compiling=compiling)
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kerberos"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**variables(), SWITCH: "1"}
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+    assert re.search(r"\b8 passed", done.stdout), done.stdout
