@@ -334,7 +334,7 @@ def _cut_off(member: Member) -> Iterator[None]:
 
 
 #: How long each process of a hand-over may need to get its partitions, or to prepare for them.
-_HAND_OVER_S = 60.0
+_HAND_OVER_S, _HAND_OVER_PROCESSES = 60.0, 10
 
 
 def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[None]], *, is_new: bool = False) -> None:
@@ -351,14 +351,35 @@ def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[Non
             old = stack.enter_context(world.another_member(target, **place))
             world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
             new = stack.enter_context(world.another_member(target, **place))
-            # With another fault at the same time, the old process may have ended before.
-            if world.wait(lambda: new.name in world.progress.read().warmed, _HAND_OVER_S):
+            if _warms(world, old, new):
                 disturbed = new if is_new else old
                 world.history.write(h.FaultBegan(fault=name, target=disturbed.name))
                 stack.enter_context(disturb(disturbed))
             yield
 
     _fault(name, Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))(run)
+
+
+def _warms(world: World, old: Member, new: Member) -> bool:
+    """Wait until the new process prepares. False: the old one has ended before, because of another fault.
+
+    A process that learns of the holder more than 2 s after it subscribed requests no hand-over, and ends after a
+    session: a busy machine needs several processes.
+
+    Raises:
+        TimeoutError: no process prepares; the round fails, because it has no fault.
+    """
+
+    def is_warm() -> bool:
+        return new.name in world.progress.read().warmed
+
+    for _ in range(_HAND_OVER_PROCESSES):
+        world.wait(lambda: is_warm() or not (new.is_running and old.is_running), _HAND_OVER_S)
+        if is_warm() or not old.is_running:
+            return is_warm()
+        if not new.is_running:
+            new.begin()
+    raise TimeoutError(f"no process like {new.name} prepares for the partitions of {old.name}")
 
 
 _hand_over("hand-over", lambda _: nullcontext())
