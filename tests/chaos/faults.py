@@ -185,8 +185,8 @@ def disk_full(world: World, target: str, _: int) -> Iterator[None]:
 
 # ---- members ----
 
-#: How long a Spark job may need until a task has partitions: a JVM and three interpreters start on a busy machine.
-_TASK_S = 180.0
+#: How long a task of a Spark job may be without partitions because of another fault.
+_TASK_S = 120.0
 
 
 @_fault("member-kill", Family.MEMBERS, 0, 1)
@@ -411,7 +411,7 @@ def task_pause(world: World, target: str, choice: int) -> Iterator[None]:
 
 
 def _owning_task(world: World, target: str, choice: int) -> Task:
-    """Wait until tasks of a Spark job own partitions, and return one; the job begins later than the other members.
+    """Wait until tasks of a Spark job own partitions, and return one; another fault may have restarted the job.
 
     Raises:
         TimeoutError: no task owns a partition; the round fails, because it has no fault.

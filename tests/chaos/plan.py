@@ -179,8 +179,8 @@ class FaultKind:
 class FaultPlan:
     """A fault of a round.
 
-    `after` is the number of records that the group has received when it begins. `target` is a node, a member or empty.
-    `choice` is a number for what the fault itself has to choose.
+    It begins when the group has received `after` records since the members began. `target` is a node, a member or
+    empty. `choice` is a number for what the fault itself has to choose.
     """
 
     kind: str

@@ -20,6 +20,8 @@ from tests.chaos.world import Cluster, World
 
 #: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
 BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
+#: A Spark job begins later than other members: a JVM and three interpreters start, perhaps on a busy machine.
+JOBS_BEGIN_S = 600.0
 #: How many records are produced after the faults, and how long the members stay after the last record.
 AFTER, CALM_S = 100, 4.0
 _CALM_WITHIN_S = 45.0
@@ -53,10 +55,12 @@ def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
     (folder / "plan.txt").write_text(f"{plan}\n")
     troubles: list[str] = []
     with World(cluster, plan.members, folder) as world:
-        if world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
-            _suffer(world, plan.faults, troubles)
-        else:
+        if not world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
             troubles.append(f"no record within {BEGIN_S:.0f} s")
+        elif not world.wait(world.have_jobs_begun, JOBS_BEGIN_S):
+            troubles.append(f"no task of a Spark job owns a partition after {JOBS_BEGIN_S:.0f} s")
+        else:
+            _suffer(world, plan.faults, troubles)
         _settle(world, troubles)
         for node_id in cluster.broker.node_ids if troubles else ():
             (folder / f"node-{node_id}.txt").write_text(cluster.broker.log_tail(node_id))
@@ -81,6 +85,7 @@ def _impossible_responses(folder: Path) -> list[str]:
 
 def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) -> None:
     """Begin each fault when the group has received its number of records; return when all are over."""
+    received = len(world.progress.read().received)
     is_over = threading.Event()
     threads = []
 
@@ -92,7 +97,8 @@ def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) ->
 
     for fault in faults:
         # A fault may keep the group from the records until the next one: then the next one begins in the middle of it.
-        world.wait(lambda: len(world.progress.read().received) >= fault.after, FAULT_S)  # noqa: B023 - called at once
+        after = received + fault.after
+        world.wait(lambda: len(world.progress.read().received) >= after, FAULT_S)  # noqa: B023 - called at once
         thread = threading.Thread(target=run, args=[fault], name=fault.kind, daemon=True)
         thread.start()
         threads.append(thread)

@@ -555,6 +555,11 @@ class World:
         statement = self.progress.read().states.get(member.name)
         return () if statement is None else statement.owned
 
+    def have_jobs_begun(self) -> bool:
+        """Whether each Spark job has a task that owns partitions."""
+        jobs = [member for member in self.members.values() if member.plan.loop is Loop.SPARK]
+        return all(self.owning_tasks(job) for job in jobs)
+
     def owning_tasks(self, member: Member) -> list[Task]:
         """Return the present attempts of the tasks of a Spark job that own partitions."""
         progress = self.progress.read()

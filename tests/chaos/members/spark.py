@@ -189,9 +189,18 @@ def run_spark(account: Account) -> int:
         builder = builder.config(key, value)
     own = folder / f"{account.process}.spark"
     own.mkdir()
+    has_begun = False
+
+    def end_before_the_begin() -> None:
+        if not has_begun:
+            # The session cannot be interrupted while its JVM starts. The JVM ends with this process.
+            os._exit(0)
+
+    account.on_close(end_before_the_begin)
     # A JVM works in a folder of its own.
     with chdir(own):
         spark = builder.getOrCreate()
+    has_begun = True
     try:
         config = account.config()
         # The jobs have their own names for these; each task gets its own group.instance.id.
