@@ -242,14 +242,14 @@ def test_fastapi_application_counts_records_and_commits_at_its_end(kafka: Broker
 
 
 def test_testing_page_passes_its_own_tests(kafka: Broker, tmp_path: Path) -> None:
-    """All tests of docs/consuming/testing.md pass, on the mock cluster and on the broker."""
+    """All tests of docs/consuming/testing.md pass, on the fake and the mock cluster and on the broker."""
     page = Programs("consuming/testing.md", kafka, tmp_path)
     environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": page.servers}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=200
     )
-    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "7 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_exactly_once_writes_each_invoice_once_although_a_process_is_killed(kafka: Broker, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ of its class is never initialized.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import (
@@ -34,6 +35,20 @@ _RESETS = {
 }
 
 
+#: The keys that name the cluster, and the ones of a plugin or a logger, which a check needs not.
+_NOT_CHECKED = frozenset({"bootstrap.servers", "logger", "plugin.library.paths"})
+
+
+@lru_cache(maxsize=256)
+def _check(config: tuple[tuple[str, str], ...]) -> None:
+    """Have librdkafka check the keys and values, once for each configuration; it connects to nothing.
+
+    Raises:
+        KafkaException: librdkafka refuses the configuration.
+    """
+    LibrdkafkaConsumer({key: value for key, value in config if key not in _NOT_CHECKED}).close()
+
+
 class Source(Protocol):
     """The cluster from which a handle fetches."""
 
@@ -51,6 +66,7 @@ class FakeHandle(LibrdkafkaConsumer):
     """Fetches the assigned partitions; `is_interrupted` ends a wait early."""
 
     def __init__(self, source: Source, config: dict[str, object], is_interrupted: Callable[[], bool]) -> None:
+        _check(tuple(sorted((key, str(value)) for key, value in config.items() if not callable(value))))
         self._source = source
         self._log = source.log
         self._group_id = str(config.get("group.id", ""))

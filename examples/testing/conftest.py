@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from consumer_membership.testing import FakeCluster
+
 MOCK = """
 import sys
 from confluent_kafka import Producer
@@ -14,6 +16,13 @@ brokers = cluster.list_topics(timeout=10).brokers
 print(",".join(f"{broker.host}:{broker.port}" for broker in brokers.values()), flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """Return a cluster inside this process, on virtual time."""
+    with FakeCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_brokers_assignment.py::test_assign_at_once_does_nothing_before_*": OLDER_BROKER,
         "tests/spark/test_doctor.py::test_check_reports_a_broker_with_*": OLDER_BROKER,
         "tests/benchmarks/test_*.py::*": BENCHMARKS,
+        # The gate runs the scenarios on the fake cluster.
+        "tests/testing/test_contract.py::test_scenario_on_a_broker*": AT_LENGTH,
         # A Spark of its own for three examples, once and twice: test_runs.py and test_data_source.py show that runs and
         # queries read all records and continue where the last run ended.
         "tests/test_examples.py::test_spark_*": AT_LENGTH,

@@ -1,0 +1,64 @@
+"""The contract of `FakeCluster`: each scenario of a user has the same results on it and on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.testing import FakeCluster
+from tests.support.kafka import create_topic
+from tests.testing.scenarios import SCENARIOS, Ground
+
+
+class RealCluster:
+    """A broker, with the methods of `FakeCluster` that scenarios call."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = {"bootstrap.servers": servers}
+
+    def consumer(self, config: dict[str, object]) -> Consumer:
+        """Create a consumer."""
+        return Consumer({**config, **self._servers})
+
+    def producer(self, config: dict[str, object]) -> Producer:
+        """Create a producer."""
+        return Producer({**config, **self._servers})
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic."""
+        create_topic(self._servers["bootstrap.servers"], name, partitions)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster on virtual time."""
+    with FakeCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_on_a_fake_cluster(name: str, cluster: FakeCluster) -> None:
+    """The fake cluster has the results of a broker."""
+    run, partitions = SCENARIOS[name]
+    ground = Ground(cluster, partitions)
+    with ground.clients:
+        run(ground)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_on_a_broker(name: str, kafka: Broker) -> None:
+    """The scenario describes what a broker does."""
+    run, partitions = SCENARIOS[name]
+    ground = Ground(RealCluster(kafka.bootstrap_servers), partitions)
+    with ground.clients:
+        run(ground)
+
+
+def test_contract_has_sixty_scenarios() -> None:
+    """The documents name this number."""
+    assert len(SCENARIOS) >= 60
