@@ -11,17 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from consumer_membership.testing.cluster import FakeCluster, GroupMember
+    from consumer_membership.testing.cluster import ClusterMember, FakeCluster
     from consumer_membership.testing.producer import FakeProducer
     from consumer_membership.testing.shared_broker import SharedBroker
 
-__all__ = ["FakeCluster", "FakeProducer", "GroupMember", "SharedBroker"]
+__all__ = ["ClusterMember", "FakeCluster", "FakeProducer", "SharedBroker"]
 
 #: The module of each name, which is imported on first use: the keeper of a broker needs no cluster.
 _HOMES = {
     "FakeCluster": "cluster",
     "FakeProducer": "producer",
-    "GroupMember": "cluster",
+    "ClusterMember": "cluster",
     "SharedBroker": "shared_broker",
 }
 

@@ -31,10 +31,10 @@ from consumer_membership.testing.coordinators.either import EitherCoordinator
 from consumer_membership.testing.coordinators.exchanges import Commit, CommitResults, Released
 from consumer_membership.testing.coordinators.member_requests import request_of
 from consumer_membership.testing.coordinators.rules import FENCED_MEMBER_EPOCH, ClassicRules, Refused, Rules
-from consumer_membership.testing.engine import Engine
+from consumer_membership.testing.engine import ClusterEngine
 from consumer_membership.testing.handle import FakeHandle
-from consumer_membership.testing.log import Headers, Log, Record
-from consumer_membership.testing.member import Exchange, FakeMember
+from consumer_membership.testing.log import FakeRecord, Headers, Log
+from consumer_membership.testing.member import FakeExchange, FakeMember
 from consumer_membership.testing.producer import FakeProducer, Routing
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire.error_codes import ErrorCode
@@ -53,7 +53,7 @@ _NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class ClusterMember:
     """A member as its coordinator knows it; `epoch` is the generation of a classic group."""
 
     member_id: str
@@ -95,7 +95,7 @@ class FakeCluster:
         offers_consumer_protocol: bool = True,
     ) -> None:
         is_virtual = time == "virtual"
-        self.engine = Engine(is_virtual=is_virtual)
+        self.engine = ClusterEngine(is_virtual=is_virtual)
         self.log = Log()
         rules = _BROKER_RULES if is_virtual else _QUICK_RULES
         classic = ClassicRules(initial_rebalance_delay_s=3.0 if is_virtual else 0.0)
@@ -194,7 +194,7 @@ class FakeCluster:
             place = self.log.choose(topic, raw_key) if partition is None else TopicPartition(topic, partition)
             stamp = int(self.wall_s() * 1000) if timestamp_ms is None else timestamp_ms
             return self.log.append(
-                place, Record(value=_encoded(value), key=raw_key, headers=headers, timestamp_ms=stamp)
+                place, FakeRecord(value=_encoded(value), key=raw_key, headers=headers, timestamp_ms=stamp)
             )
 
     def ensure_topic(self, name: str) -> None:
@@ -223,14 +223,14 @@ class FakeCluster:
         found = self._committed(group_id).get(partition)
         return None if found is None else found.offset
 
-    def members(self, group: str = "test") -> tuple[GroupMember, ...]:
+    def members(self, group: str = "test") -> tuple[ClusterMember, ...]:
         """Return the members of a group as its coordinator knows them, in the order in which they joined."""
         with self.engine.exclusive():
             match self.coordinator.groups.get(group):
                 case ConsumerGroup() as consumer_group:
                     names = {topic.topic_id: topic.name for topic in self.coordinator.topics.values()}
                     return tuple(
-                        GroupMember(
+                        ClusterMember(
                             member_id=one.member_id,
                             instance_id=one.instance_id,
                             epoch=one.epoch,
@@ -244,7 +244,7 @@ class FakeCluster:
                     )
                 case ClassicGroup() as classic_group:
                     return tuple(
-                        GroupMember(
+                        ClusterMember(
                             member_id=classic.member_id,
                             instance_id=classic.instance_id,
                             epoch=classic_group.generation,
@@ -378,7 +378,7 @@ class FakeCluster:
         """Return the next random number below 1."""
         return self._random.random()
 
-    def ask(self, exchange: Exchange, group_id: str, node_id: int) -> None:
+    def ask(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
         """Send the request to a node."""
         order = exchange.order
         refusal = self._injected(exchange, group_id)
@@ -389,7 +389,7 @@ class FakeCluster:
         self._release(self.coordinator.ask(exchange, group_id, request, self.engine.now(), node_id=node_id))
         self._end_moves(group_id)
 
-    def _injected(self, exchange: Exchange, group_id: str) -> Refused | CommitResults | None:
+    def _injected(self, exchange: FakeExchange, group_id: str) -> Refused | CommitResults | None:
         """Return the response that the test ordered."""
         order = exchange.order
         if isinstance(order, SendHeartbeat) and order.heartbeat.member_id in self._fenced:
@@ -415,7 +415,7 @@ class FakeCluster:
 
     def _release(self, released: list[Released]) -> None:
         for key, answer in released:
-            if isinstance(key, Exchange):
+            if isinstance(key, FakeExchange):
                 self.engine.soon(partial(key.answer, answer))
 
     def look_up(self, topics: frozenset[str], *, may_create: bool) -> frozenset[str]:

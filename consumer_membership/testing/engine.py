@@ -32,7 +32,7 @@ class Actor(Protocol):
         """Do what is due."""
 
 
-class Engine:
+class ClusterEngine:
     """Runs the calls and deadlines of one cluster; each method may be called by any thread."""
 
     def __init__(self, *, is_virtual: bool) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka import (
 
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
-from consumer_membership.testing.engine import Engine
+from consumer_membership.testing.engine import ClusterEngine
 from consumer_membership.testing.log import Log, error_message
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 
@@ -52,7 +52,7 @@ def _check(config: tuple[tuple[str, str], ...]) -> None:
 class Source(Protocol):
     """The cluster from which a handle fetches."""
 
-    engine: Engine
+    engine: ClusterEngine
     log: Log
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:

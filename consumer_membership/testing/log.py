@@ -15,7 +15,7 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class FakeRecord:
     """A record without its place in the log; `timestamp_ms` in milliseconds since 1970."""
 
     value: bytes | None
@@ -28,7 +28,7 @@ class Log:
     """The partitions and their records. An offset of None is a transaction's marker, which no consumer receives."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, list[Record | None]] = {}
+        self._partitions: dict[TopicPartition, list[FakeRecord | None]] = {}
         self._next: dict[str, int] = {}
 
     def create(self, topic: str, partitions: int) -> None:
@@ -57,7 +57,7 @@ class Log:
         self._next[topic] = turn + 1
         return TopicPartition(topic, turn % count)
 
-    def append(self, partition: TopicPartition, record: Record | None) -> int:
+    def append(self, partition: TopicPartition, record: FakeRecord | None) -> int:
         """Append a record, or a marker, and return its offset."""
         records = self._partitions.get(partition)
         if records is None:
@@ -96,7 +96,7 @@ class Log:
         return [message for partition in topics for message in self.read(partition, 0, self.end(partition))[0]]
 
 
-def message_of(partition: TopicPartition, offset: int, record: Record) -> Message:
+def message_of(partition: TopicPartition, offset: int, record: FakeRecord) -> Message:
     """Return a record as a consumer receives it."""
     return Message(
         topic=partition.topic,

@@ -61,10 +61,10 @@ from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffset
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.member_requests import NetworkOrder
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import Answer, Fetched
-from consumer_membership.testing.coordinators.member_requests import Order, event_of, failure_of
-from consumer_membership.testing.engine import Engine
+from consumer_membership.testing.coordinators.member_requests import MemberOrder, event_of, failure_of
+from consumer_membership.testing.engine import ClusterEngine
 from consumer_membership.testing.log import Log
 from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import (
@@ -89,15 +89,15 @@ _NO_OFFSET = -1001
 _ACTIVE_S = 1.0
 
 
-class Cluster(Protocol):
+class MemberCluster(Protocol):
     """The cluster of a member."""
 
-    engine: Engine
+    engine: ClusterEngine
     log: Log
     session_timeout_s: float
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> GroupCoordinator:
         """The coordinator of all groups."""
 
     def wall_s(self) -> float:
@@ -109,7 +109,7 @@ class Cluster(Protocol):
     def jitter(self) -> float:
         """Return the next random number below 1."""
 
-    def ask(self, exchange: Exchange, group_id: str, node_id: int) -> None:
+    def ask(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
         """Send the request to a node; `exchange.answer` receives the response, now or later."""
 
     def look_up(self, topics: frozenset[str], *, may_create: bool) -> frozenset[str]:
@@ -117,11 +117,11 @@ class Cluster(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class FakeExchange:
     """One request of a member, until it is answered or given up."""
 
     member: FakeMember
-    order: Order
+    order: MemberOrder
     protocol: GroupProtocol
     is_over: bool = False
 
@@ -141,7 +141,7 @@ class Exchange:
 class FakeMember:
     """The member of one consumer (`runtime.membership_thread.MembershipThread`)."""
 
-    def __init__(self, cluster: Cluster, line: Line, settings: ThreadSettings) -> None:
+    def __init__(self, cluster: MemberCluster, line: Line, settings: ThreadSettings) -> None:
         self._cluster = cluster
         self._engine = cluster.engine
         self._line = line
@@ -339,16 +339,16 @@ class FakeMember:
             case _:
                 assert_never(order)
 
-    def _send(self, order: Order, group_id: str, node_id: int) -> None:
+    def _send(self, order: MemberOrder, group_id: str, node_id: int) -> None:
         if self._has_stopped:
             return
-        exchange = Exchange(self, order, self._member.protocol)
+        exchange = FakeExchange(self, order, self._member.protocol)
         self._cluster.ask(exchange, group_id, node_id)
         if not exchange.is_over:
             patience_s = order.rebalance_timeout_s + _PATIENCE_S if isinstance(order, SendJoin) else _PATIENCE_S
             self._engine.later(patience_s, exchange.give_up)
 
-    def answered(self, order: Order, answer: Answer, protocol: GroupProtocol) -> None:
+    def answered(self, order: MemberOrder, answer: Answer, protocol: GroupProtocol) -> None:
         """Pass the response to the state machine."""
         if isinstance(order, FetchCommitted) and isinstance(answer, Fetched):
             self.feed(StartOffsetsFetched(attempt=order.attempt, offsets=self._starts(answer)))
@@ -385,7 +385,7 @@ class FakeMember:
         return AssignorNotified(request_id=order.request_id)
 
 
-def _reset(cluster: Cluster, start: StartSettings, partition: TopicPartition) -> int:
+def _reset(cluster: MemberCluster, start: StartSettings, partition: TopicPartition) -> int:
     log = cluster.log
     match start.reset:
         case OffsetReset.EARLIEST:

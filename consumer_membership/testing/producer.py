@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership.clients.group_metadata import unpack_group_metadata
-from consumer_membership.testing.engine import Engine
-from consumer_membership.testing.log import Headers, Log, Record, message_of
+from consumer_membership.processing.outputs import DeliveryReport
+from consumer_membership.testing.engine import ClusterEngine
+from consumer_membership.testing.log import FakeRecord, Headers, Log, message_of
 from consumer_membership.types import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
-DeliveryReport: TypeAlias = Callable[[KafkaError | None, Message], object]
-
 
 class Target(Protocol):
     """The cluster to which a producer writes."""
 
-    engine: Engine
+    engine: ClusterEngine
     log: Log
     bootstrap_servers: str
 
@@ -53,7 +52,7 @@ class Target(Protocol):
 class _Transaction:
     """The records and offsets of an open transaction, which the log gets when it is committed."""
 
-    records: list[tuple[TopicPartition, Record, DeliveryReport | None]] = field(default_factory=list)
+    records: list[tuple[TopicPartition, FakeRecord, DeliveryReport | None]] = field(default_factory=list)
     offsets: list[tuple[tuple[str, str, int], list[Partition]]] = field(default_factory=list)
 
 
@@ -96,7 +95,7 @@ class FakeProducer(Producer):
             cluster.ensure_topic(topic)
             place = TopicPartition(topic, partition) if partition >= 0 else cluster.log.choose(topic, raw_key)
             stamp = timestamp or int(cluster.wall_s() * 1000)
-            record = Record(value=_encoded(value), key=raw_key, headers=_headers(headers), timestamp_ms=stamp)
+            record = FakeRecord(value=_encoded(value), key=raw_key, headers=_headers(headers), timestamp_ms=stamp)
             report = on_delivery or callback or self._on_delivery
             if place not in cluster.log:
                 raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
@@ -105,7 +104,7 @@ class FakeProducer(Producer):
             else:
                 self._append(place, record, report)
 
-    def _append(self, place: TopicPartition, record: Record, report: DeliveryReport | None) -> None:
+    def _append(self, place: TopicPartition, record: FakeRecord, report: DeliveryReport | None) -> None:
         offset = self._cluster.log.append(place, record)
         if report is not None and not self._only_errors:
             self._reports.append((report, None, message_of(place, offset, record)))

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import Answer, Joined, Released, Request
-from consumer_membership.testing.coordinators.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
+from consumer_membership.testing.coordinators.journal import CommitAccepted, JoinsCompleted, Loaded, Removed, Replaced
 from consumer_membership.translation.announcements import helper_group
 from consumer_membership.types import TopicPartition
 
@@ -86,7 +86,7 @@ class Life(ABC):
 class Cluster:
     """The coordinator, and what it did last."""
 
-    coordinator: Coordinator
+    coordinator: GroupCoordinator
     life: Life
     #: Members who are out, or whose place another one has, without being asked.
     removed: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Cluster:
                 case JoinsCompleted():
                     # A static member that the generation goes on without.
                     self.removed += [one for one in entry.members if one not in joined]
-                case Committed():
+                case CommitAccepted():
                     self.committed.append((entry.member_id, frozenset(entry.offsets)))
                 case _:
                     pass

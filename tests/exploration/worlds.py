@@ -12,7 +12,7 @@ from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.exploration.application import Application
@@ -114,7 +114,7 @@ class World:
 
     def cluster(self, rules: str) -> Cluster:
         """A coordinator of a broker with these rules, without groups."""
-        coordinator: Coordinator
+        coordinator: GroupCoordinator
         life: Life
         match RULES[rules]:
             case Rules() as known:

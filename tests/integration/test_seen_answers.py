@@ -12,7 +12,7 @@ from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from consumer_membership.devbroker.readiness import Probe
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
-from consumer_membership.testing.coordinators.exchanges import Beat, Joined, Leave, MemberIdentity, Synced
+from consumer_membership.testing.coordinators.exchanges import Beat, Joined, LeaveGroup, LeavingMember, Synced
 from consumer_membership.testing.coordinators.rules import RULES_4_4, Granted, Refused, Rules
 from tests.simulation.classic.rule_scene import join
 from tests.simulation.classic.scene import A, sync, told
@@ -123,7 +123,7 @@ def test_static_member_that_converts_during_a_rebalance_leaves_partitions_unassi
     second = told(Joined, converting.receive("second"))
     shares = {leader.member_id: A[:2], second.member_id: A[2:]}
     told(Synced, converting.ask(sync(leader, shares, instance_id="i0")))
-    converting.ask(Leave(members=(MemberIdentity(second.member_id),)))
+    converting.ask(LeaveGroup(members=(LeavingMember(second.member_id),)))
     rebalancing = Beat(member_id=leader.member_id, generation=leader.generation, instance_id="i0")
     assert converting.ask(rebalancing) == Refused(code.REBALANCE_IN_PROGRESS)
     member = Member(converting, "m1", "i0")

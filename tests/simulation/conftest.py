@@ -21,7 +21,7 @@ from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
-    from consumer_membership.testing.coordinators.coordinator import Coordinator
+    from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 
 #: How many members fill a small group.
 SMALL = 2
@@ -41,7 +41,7 @@ _CLASSIC_RULES = ClassicRules(initial_rebalance_delay_s=0.0, min_session_timeout
 def _under_test(
     request: pytest.FixtureRequest,
     rules: RulesT,
-    simulated: Callable[[RulesT], Coordinator],
+    simulated: Callable[[RulesT], GroupCoordinator],
     kind: Mapping[str, str] | None = None,
 ) -> Iterator[CoordinatorUnderTest[RulesT]]:
     """The coordinator that the fixture's parameter names, with these rules; a real one's broker is of this kind."""

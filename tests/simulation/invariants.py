@@ -24,8 +24,8 @@ from consumer_membership.membership.leave import LEAVE_ANSWER_S
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.exchanges import Answer, Joined, Synced
-from consumer_membership.testing.coordinators.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
-from consumer_membership.testing.coordinators.member_requests import Order
+from consumer_membership.testing.coordinators.journal import CommitAccepted, JoinsCompleted, Loaded, Removed, Replaced
+from consumer_membership.testing.coordinators.member_requests import MemberOrder
 from consumer_membership.testing.coordinators.rules import Granted
 from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import inside
@@ -194,7 +194,7 @@ class Invariants:
             check(order.request_id > before, words)
             self._arrived[sender] = order.request_id
 
-    def coordinator_acted(self, order: Order, answer: Answer | None) -> None:
+    def coordinator_acted(self, order: MemberOrder, answer: Answer | None) -> None:
         """A request was handled: what the member may have by its answer ends an excuse."""
         match order, answer:
             case SendHeartbeat(heartbeat=beat), Granted() if beat.member_epoch == JOIN_EPOCH:
@@ -229,7 +229,7 @@ class Invariants:
                     for process, record in self._records.items():
                         if inside.member_id(process.member) not in members:
                             record.watch.excuse()
-                case Committed(member_id=member_id, offsets=offsets):
+                case CommitAccepted(member_id=member_id, offsets=offsets):
                     self._committed_offsets(member_id, offsets)
                     self._world.handling.committed(offsets)
                 case _:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.membership.classic.exchanges import SendJoin
 from consumer_membership.testing.coordinators.exchanges import Answer
-from consumer_membership.testing.coordinators.member_requests import Event, Order, event_of, failure_of
+from consumer_membership.testing.coordinators.member_requests import MemberOrder, ResponseEvent, event_of, failure_of
 from consumer_membership.types import GroupProtocol
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Exchange:
     """One request of a member that speaks this protocol, and its answer. Whatever comes first ends it."""
 
     connection: Connection
-    order: Order
+    order: MemberOrder
     protocol: GroupProtocol
     is_over: bool = False
 
@@ -63,18 +63,18 @@ class Connection:
     """One connection of a process to any node: requests arrive, and are answered, in order."""
 
     world: World
-    feed: Callable[[Event], None]
+    feed: Callable[[ResponseEvent], None]
     #: Whose it is.
     sender: str
     #: Called when a request of it is over, answered or not.
-    over: Callable[[Order], None]
+    over: Callable[[MemberOrder], None]
     arrived_at: float = 0.0
     answered_at: float = 0.0
     #: Whether nothing passes: neither side notices before its own time is over.
     is_cut: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def ask(self, node_id: int, order: Order, protocol: GroupProtocol) -> None:
+    def ask(self, node_id: int, order: MemberOrder, protocol: GroupProtocol) -> None:
         """Send a request to a node."""
         world, faults = self.world, self.world.faults
         exchange = Exchange(self, order, protocol)
@@ -123,7 +123,7 @@ class Connection:
         if chance() < faults.answer_doubled:
             world.at(self.answered_at + chance(), lambda: self.feed(event))
 
-    def _answered(self, exchange: Exchange, event: Event) -> None:
+    def _answered(self, exchange: Exchange, event: ResponseEvent) -> None:
         if not exchange.is_over:
             exchange.is_over = True
             self.over(exchange.order)

@@ -52,7 +52,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnError
-from consumer_membership.testing.coordinators.member_requests import ORDERS, Event, Order, failure_of
+from consumer_membership.testing.coordinators.member_requests import ORDERS, MemberOrder, ResponseEvent, failure_of
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
 from tests.simulation import inside
@@ -255,7 +255,7 @@ class Process:
 
     # ---- requests ----
 
-    def _send(self, order: Order) -> None:
+    def _send(self, order: MemberOrder) -> None:
         address, world = self.member.coordinator, self.world
         if isinstance(order, ReadAnnouncements | WriteAnnouncement):
             self._exchange_announcement(order)
@@ -308,12 +308,12 @@ class Process:
         else:
             send()
 
-    def _over(self, order: Order) -> None:
+    def _over(self, order: MemberOrder) -> None:
         """A request has its answer, or gets none."""
         if isinstance(order, SendHeartbeat):
             self._turns.pop(order.request_id).end()
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: ResponseEvent) -> None:
         """An answer arrives, or none in time."""
         if isinstance(event, AnnouncementsNotRead | AnnouncementNotWritten):
             self._helper_node = None

@@ -32,7 +32,7 @@ from consumer_membership.testing.coordinators.exchanges import (
     Joined,
     JoinedMember,
     Key,
-    Leave,
+    LeaveGroup,
     LeaveResults,
     MemberIdRequired,
     Request,
@@ -209,7 +209,7 @@ def _call_of(group_id: str, request: Request) -> Call:
         case Beat():
             member = _member(group_id, request.member_id, request.instance_id)
             return Call(Api.HEARTBEAT, 4, member | {"generation_id": request.generation})
-        case Leave():
+        case LeaveGroup():
             members = [
                 {"member_id": one.member_id, "group_instance_id": one.instance_id, "reason": None}
                 for one in request.members
@@ -317,7 +317,7 @@ def _answer_of(request: Request, message: Message) -> Answer:
             answer = _synced(message)
         case Beat():
             answer = Refused(message.error_code) if message.error_code else Alive()
-        case Leave():
+        case LeaveGroup():
             codes = tuple(one.error_code for one in message.members)
             answer = Refused(message.error_code) if message.error_code else LeaveResults(codes=codes)
         case Commit():

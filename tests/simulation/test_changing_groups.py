@@ -20,9 +20,9 @@ from consumer_membership.testing.coordinators.exchanges import (
     Fetch,
     Fetched,
     Joined,
-    Leave,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     MemberIdRequired,
     Synced,
 )
@@ -90,7 +90,7 @@ def test_b23_consumer_group_refuses_a_classic_member(either: Sut) -> None:
 def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None:
     """B20: The next member converts it, and the committed offsets stay."""
     joined = classic_member(either)
-    assert either.ask(Leave(members=(MemberIdentity(joined.member_id),))) == LeaveResults(codes=(0,))
+    assert either.ask(LeaveGroup(members=(LeavingMember(joined.member_id),))) == LeaveResults(codes=(0,))
     told(Granted, either.ask(JOIN))
     assert either.members() == {"m1"}
     assert either.ask(READ) == COMMITTED

@@ -25,7 +25,13 @@ from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from consumer_membership.membership.events import CommitFailed, StartOffsetsFailed, StartOffsetsFetched
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.exchanges import Alive, Synced
-from consumer_membership.testing.coordinators.member_requests import Event, Order, event_of, failure_of, request_of
+from consumer_membership.testing.coordinators.member_requests import (
+    MemberOrder,
+    ResponseEvent,
+    event_of,
+    failure_of,
+    request_of,
+)
 from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata
 from tests.simulation.classic.scene import A, coordinator, group_of
@@ -70,9 +76,9 @@ FETCH = FetchCommitted(attempt=1, partitions=frozenset(A[:1]), member_id="m", me
 def test_orders_and_events_cover_a_member_s_whole_life() -> None:
     """The life has a join as leader, its sync, a heartbeat, a commit, a fetch of committed offsets, and a leave."""
     sut = coordinator()
-    learnt: list[Event] = []
+    learnt: list[ResponseEvent] = []
 
-    def order(one: Order) -> None:
+    def order(one: MemberOrder) -> None:
         learnt.extend(event_of(one, given, CLASSIC) for _, given in sut.ask(1, "g", request_of(one, CLASSIC), 0.0))
 
     order(send_join(""))
@@ -139,7 +145,7 @@ def test_missing_assignment_converts_to_an_empty_one_with_a_note() -> None:
         (FETCH, StartOffsetsFailed),
     ],
 )
-def test_missing_response_converts_to_the_failure_of_each_order(order: Order, kind: type) -> None:
+def test_missing_response_converts_to_the_failure_of_each_order(order: MemberOrder, kind: type) -> None:
     """The coordinator may have handled the request."""
     assert isinstance(failure_of(order, "no answer"), kind)
 

@@ -12,7 +12,7 @@ from consumer_membership.membership.events import Step
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.testing.coordinators.exchanges import Leave, LeaveResults, MemberIdentity
+from consumer_membership.testing.coordinators.exchanges import LeaveGroup, LeaveResults, LeavingMember
 from consumer_membership.testing.coordinators.journal import Removed
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LEAVE_STATIC_EPOCH, ConflictPolicy, LeaveOption
@@ -269,7 +269,7 @@ def test_removed_static_member_ends_and_a_dynamic_one_rejoins(rules: Rules) -> N
     dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
     world.settle(within_s=8)
     world.run_for(2)
-    by_instance = Leave(members=(MemberIdentity(instance_id="i0"),))
+    by_instance = LeaveGroup(members=(LeavingMember(instance_id="i0"),))
     assert world.coordinator.answer(GROUP, by_instance, world.now) == LeaveResults(codes=(0,))
     assert world.coordinator.journal[-1] == Removed(member_id=one.view.member_id, reason="removed")
     world.expel(dynamic.view.member_id)

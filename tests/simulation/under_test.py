@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 from uuid import uuid4
 
-from consumer_membership.testing.coordinators.coordinator import Coordinator, Topic
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator, Topic
 from consumer_membership.testing.coordinators.exchanges import Answer, Key, Released, Request
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import Instant
@@ -83,7 +83,7 @@ class CoordinatorUnderTest(ABC, Generic[RulesT]):
 class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
     """A simulated coordinator, in virtual time."""
 
-    def __init__(self, coordinator: Coordinator, rules: RulesT) -> None:
+    def __init__(self, coordinator: GroupCoordinator, rules: RulesT) -> None:
         coordinator.create_topic(TOPIC, PARTITIONS)
         super().__init__("g", rules, coordinator.topics[TOPIC])
         self.coordinator = coordinator

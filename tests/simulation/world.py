@@ -26,7 +26,7 @@ from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.either import EitherCoordinator
 from consumer_membership.testing.coordinators.exchanges import Answer, Released
 from consumer_membership.testing.coordinators.member_requests import request_of
@@ -58,7 +58,7 @@ def protocols_of(
     return ProtocolSettings(classic=classic, protocols=protocols)
 
 
-def coordinator_of(rules: AnyRules) -> tuple[Coordinator, ProtocolSettings]:
+def coordinator_of(rules: AnyRules) -> tuple[GroupCoordinator, ProtocolSettings]:
     """A coordinator with these rules, and what its members speak unless a test says otherwise."""
     match rules:
         case Rules():

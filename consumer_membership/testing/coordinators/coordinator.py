@@ -26,8 +26,8 @@ from consumer_membership.testing.coordinators.exchanges import (
     Released,
     Request,
 )
-from consumer_membership.testing.coordinators.journal import Entry
-from consumer_membership.testing.coordinators.rules import Refusal, Refused
+from consumer_membership.testing.coordinators.journal import JournalEntry
+from consumer_membership.testing.coordinators.rules import Refused, RequestRefusal
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicIdPartition, TopicPartition
 
 
@@ -43,7 +43,7 @@ class Topic:
         return (TopicIdPartition(self.topic_id, number) for number in range(self.partitions))
 
 
-class Coordinator(ABC):
+class GroupCoordinator(ABC):
     """The coordinator of all groups of a cluster, and what the cluster knows of topics."""
 
     #: The groups that it knows.
@@ -55,7 +55,7 @@ class Coordinator(ABC):
         self.node_id = node_id
         self.topics: dict[str, Topic] = {}
         #: The events, oldest first, for checks.
-        self.journal: deque[Entry] = deque(maxlen=10_000)
+        self.journal: deque[JournalEntry] = deque(maxlen=10_000)
         self._loading_until: Instant | None = None
 
     def ask(
@@ -65,7 +65,7 @@ class Coordinator(ABC):
         try:
             self.check(request, node_id, now)
             answer = self.handle(key, group_id, request, now)
-        except Refusal as refusal:
+        except RequestRefusal as refusal:
             answer = _refused(request, refusal.answer)
         released = self.take_released()
         return released if answer is None else [*released, Released(key, answer)]
@@ -150,10 +150,10 @@ class Coordinator(ABC):
     def check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for bounds
         """Raises Refusal where this broker is not the coordinator, or not yet, or would refuse the request as one."""
         if node_id is not None and node_id != self.node_id:
-            raise Refusal(code.NOT_COORDINATOR)
+            raise RequestRefusal(code.NOT_COORDINATOR)
         if self._loading_until is not None:
             if now < self._loading_until:
-                raise Refusal(code.COORDINATOR_LOAD_IN_PROGRESS)
+                raise RequestRefusal(code.COORDINATOR_LOAD_IN_PROGRESS)
             self._loading_until = None
 
 

@@ -13,7 +13,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Beat,
@@ -22,16 +22,16 @@ from consumer_membership.testing.coordinators.exchanges import (
     Fetch,
     Join,
     Key,
-    Leave,
+    LeaveGroup,
     Released,
     Request,
     Sync,
 )
-from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal, Rules
+from consumer_membership.testing.coordinators.rules import ClassicRules, RequestRefusal, Rules
 from consumer_membership.types import JOIN_EPOCH, Instant
 
 
-class EitherCoordinator(Coordinator):
+class EitherCoordinator(GroupCoordinator):
     """Two coordinators of one cluster, of which each group has one. `offers_consumer`: whether there is KIP-848."""
 
     def __init__(self, rules: Rules, classic_rules: ClassicRules, *, offers_consumer: bool = True) -> None:
@@ -54,13 +54,13 @@ class EitherCoordinator(Coordinator):
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         """Handle a request; None: its answer comes later. Raises Refusal."""
         speaks = self._asked(group_id, request)
-        other: Coordinator = self.classic if speaks is self.consumer else self.consumer
+        other: GroupCoordinator = self.classic if speaks is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
-            raise Refusal(code.UNSUPPORTED_VERSION)
+            raise RequestRefusal(code.UNSUPPORTED_VERSION)
         is_join = isinstance(request, Join) or (isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH)
         if is_join and other.members(group_id):
             refusal = code.INCONSISTENT_GROUP_PROTOCOL if speaks is self.classic else code.GROUP_ID_NOT_FOUND
-            raise Refusal(refusal, f"Group {group_id} is of the other protocol.")
+            raise RequestRefusal(refusal, f"Group {group_id} is of the other protocol.")
         former = other.groups.pop(group_id, None) if is_join else None
         answer = speaks.handle(key, group_id, request, now)
         if former is not None:
@@ -76,14 +76,14 @@ class EitherCoordinator(Coordinator):
         match request:
             case Heartbeat() | Describe():
                 return self.consumer
-            case Join() | Sync() | Beat() | Leave():
+            case Join() | Sync() | Beat() | LeaveGroup():
                 return self.classic
             case Commit() | Fetch():
                 return self.consumer if group_id in self.consumer.groups else self.classic
 
     # ---- the group ----
 
-    def _of(self, group_id: str) -> Coordinator:
+    def _of(self, group_id: str) -> GroupCoordinator:
         return self.consumer if group_id in self.consumer.groups else self.classic
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:

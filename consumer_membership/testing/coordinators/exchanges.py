@@ -12,11 +12,10 @@ from typing import NamedTuple, TypeAlias
 from consumer_membership.assignors.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators.rules import Granted, Refused
+from consumer_membership.translation.requests import PROTOCOL_TYPE
 from consumer_membership.types import NO_MEMBER_ID, Holder, OffsetAndMetadata, Offsets, TopicPartition
 
-PROTOCOL_TYPE = "consumer"
-
-Partitions: TypeAlias = frozenset[TopicPartition]
+PartitionSet: TypeAlias = frozenset[TopicPartition]
 #: By what the asker recognizes the answer to its request; anything but None.
 Key: TypeAlias = Hashable
 
@@ -28,14 +27,14 @@ class Offer(NamedTuple):
     subscription: MemberSubscription
 
 
-class Share(NamedTuple):
+class LeaderShare(NamedTuple):
     """What the leader gives to one member."""
 
     member_id: str
-    partitions: Partitions
+    partitions: PartitionSet
 
 
-class MemberIdentity(NamedTuple):
+class LeavingMember(NamedTuple):
     """A member of a LeaveGroup: by its id, or by its instance id only (an administrator), or by both."""
 
     member_id: str = NO_MEMBER_ID
@@ -65,7 +64,7 @@ class Sync:
     member_id: str
     generation: int
     instance_id: str | None = None
-    shares: tuple[Share, ...] = ()
+    shares: tuple[LeaderShare, ...] = ()
     assignor: str | None = None
     protocol_type: str | None = None
 
@@ -80,10 +79,10 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class LeaveGroup:
     """LeaveGroup from v3 on: several members."""
 
-    members: tuple[MemberIdentity, ...]
+    members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ class Commit:
 class Fetch:
     """OffsetFetch: a classic group looks at no member."""
 
-    partitions: Partitions
+    partitions: PartitionSet
     member_id: str | None = None
     member_epoch: int = NO_GENERATION
 
@@ -112,7 +111,7 @@ class Describe:
     with_partitions: bool = False
 
 
-Request: TypeAlias = Heartbeat | Join | Sync | Beat | Leave | Commit | Fetch | Describe
+Request: TypeAlias = Heartbeat | Join | Sync | Beat | LeaveGroup | Commit | Fetch | Describe
 
 
 # ---- answers ----
@@ -149,7 +148,7 @@ class Synced:
     """SyncGroup's success; `assignment` None: the leader named nothing for this member, and the answer has no bytes."""
 
     assignor: str | None
-    assignment: Partitions | None
+    assignment: PartitionSet | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from consumer_membership.testing.coordinators.exchanges import Share
+from consumer_membership.testing.coordinators.exchanges import LeaderShare
 from consumer_membership.types import Offsets
 
 
@@ -49,11 +49,11 @@ class RebalanceCompleted:
     """The leader's assignment of this generation holds from now on."""
 
     generation: int
-    shares: tuple[Share, ...]
+    shares: tuple[LeaderShare, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommitAccepted:
     """A commit was accepted; with the member epoch, or the generation."""
 
     member_id: str
@@ -69,4 +69,6 @@ class Loaded:
     members: tuple[str, ...]
 
 
-Entry: TypeAlias = Removed | Replaced | RebalanceBegan | JoinsCompleted | RebalanceCompleted | Committed | Loaded
+JournalEntry: TypeAlias = (
+    Removed | Replaced | RebalanceBegan | JoinsCompleted | RebalanceCompleted | CommitAccepted | Loaded
+)

@@ -51,7 +51,6 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
 )
 from consumer_membership.testing.coordinators.exchanges import (
-    PROTOCOL_TYPE,
     Alive,
     Answer,
     Beat,
@@ -63,13 +62,13 @@ from consumer_membership.testing.coordinators.exchanges import (
     Fetched,
     Join,
     Joined,
-    Leave,
+    LeaderShare,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     MemberIdRequired,
     Offer,
     Request,
-    Share,
     Sync,
     Synced,
 )
@@ -81,6 +80,7 @@ from consumer_membership.testing.coordinators.rules import (
     Refused,
 )
 from consumer_membership.translation.announcements import announcement_text, parse_announcement
+from consumer_membership.translation.requests import PROTOCOL_TYPE
 from consumer_membership.translation.verdicts import (
     FetchVerdict,
     broker_error,
@@ -93,7 +93,7 @@ from consumer_membership.translation.verdicts import (
 from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol, OffsetAndMetadata
 from consumer_membership.wire.versions import Api
 
-Order: TypeAlias = (
+MemberOrder: TypeAlias = (
     SendHeartbeat
     | DescribeGroup
     | SendJoin
@@ -105,7 +105,7 @@ Order: TypeAlias = (
     | ReadAnnouncements
     | WriteAnnouncement
 )
-Event: TypeAlias = (
+ResponseEvent: TypeAlias = (
     ClassicEvent
     | CommitAnswered
     | HeartbeatAnswered
@@ -128,7 +128,7 @@ _HOLDER = re.compile(r"is owned by (\S+) member")
 _CLASSIC = GroupProtocol.CLASSIC
 
 
-def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: C901, PLR0911 - one for each order
+def request_of(order: MemberOrder, protocol: GroupProtocol) -> Request:  # noqa: C901, PLR0911 - one for each order
     """What the coordinator sees of an order."""
     match order:
         case SendHeartbeat():
@@ -150,12 +150,12 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: C901,
                 generation=order.generation,
                 assignor=order.protocol_name,
                 protocol_type=PROTOCOL_TYPE,
-                shares=tuple(Share(member_id, partitions) for member_id, partitions in order.assignments.items()),
+                shares=tuple(LeaderShare(member_id, partitions) for member_id, partitions in order.assignments.items()),
             )
         case SendClassicHeartbeat():
             return Beat(member_id=order.member_id, instance_id=order.instance_id, generation=order.generation)
         case SendClassicLeave():
-            return Leave(members=(MemberIdentity(order.member_id, order.instance_id),))
+            return LeaveGroup(members=(LeavingMember(order.member_id, order.instance_id),))
         case CommitOffsets():
             return Commit(
                 member_id=order.member_id,
@@ -177,7 +177,7 @@ def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: C901,
             assert_never(order)
 
 
-def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: C901, PLR0911, PLR0912 - one for each pair
+def event_of(order: MemberOrder, answer: Answer, protocol: GroupProtocol) -> ResponseEvent:  # noqa: C901, PLR0911, PLR0912 - one for each pair
     """What the member learns by the answer to its order; where nothing is committed a partition starts at 0."""
     match order, answer:
         case SendHeartbeat(), Granted():
@@ -232,7 +232,7 @@ def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  #
             raise TypeError(f"{answer} answers no {order}")
 
 
-def failure_of(order: Order, reason: str) -> Event | CommitFailed:
+def failure_of(order: MemberOrder, reason: str) -> ResponseEvent | CommitFailed:
     """What the member learns when no answer came."""
     error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason)
     match order:
@@ -254,7 +254,7 @@ def failure_of(order: Order, reason: str) -> Event | CommitFailed:
             assert_never(order)
 
 
-def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> Event:  # noqa: C901, PLR0911 - one for each order
+def _rejected(order: MemberOrder, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> ResponseEvent:  # noqa: C901, PLR0911 - one for each order
     """A refusal as the wire reports it."""
     code, error = answer.code, broker_error(answer.code, answer.message)
     match order:
@@ -296,7 +296,7 @@ def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id:
             assert_never(order)
 
 
-def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProtocol) -> Event:
+def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProtocol) -> ResponseEvent:
     codes = frozenset(answer.codes.values())
     membership = commit_membership(codes) if protocol is _CLASSIC else None
     verdict = commit_verdict(codes) if membership is None else CommitVerdict.FINAL

@@ -110,7 +110,7 @@ class Refused:
     message: str = ""
 
 
-class Refusal(Exception):  # noqa: N818 - it carries an answer, and never leaves the coordinator
+class RequestRefusal(Exception):  # noqa: N818 - it carries an answer, and never leaves the coordinator
     """Ends the handling of a request with an error code."""
 
     def __init__(self, code: int, message: str = "") -> None:

@@ -16,7 +16,7 @@ from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import FetchCommitted
 from consumer_membership.membership.events import TimePassed
 from consumer_membership.testing.coordinators.exchanges import Answer, MemberIdRequired, Synced
-from consumer_membership.testing.coordinators.member_requests import Event, failure_of
+from consumer_membership.testing.coordinators.member_requests import ResponseEvent, failure_of
 from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import GroupProtocol
 from tests.exploration.classic.canonical import REPAIR_S, canonicalise
@@ -77,7 +77,7 @@ class ClassicCarrier(Carrier):
         process.late.append(event)
         process.feed(event)
 
-    def _end_exchange(self, process: Process) -> Event:
+    def _end_exchange(self, process: Process) -> ResponseEvent:
         one, process.exchange = process.exchange, None
         assert one is not None
         return process.event_of(one.order, one.answer)

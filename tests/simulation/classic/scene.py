@@ -13,10 +13,10 @@ from consumer_membership.testing.coordinators.exchanges import (
     Join,
     Joined,
     Key,
+    LeaderShare,
     MemberIdRequired,
     Offer,
     Request,
-    Share,
     Sync,
     Synced,
 )
@@ -93,7 +93,7 @@ def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> lis
 
 def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None = None, **fields: str) -> Sync:
     """A SyncGroup of a member that joined; the leader's with its shares."""
-    given = tuple(Share(member_id, frozenset(partitions)) for member_id, partitions in (shares or {}).items())
+    given = tuple(LeaderShare(member_id, frozenset(partitions)) for member_id, partitions in (shares or {}).items())
     return Sync(
         member_id=joined.member_id,
         generation=joined.generation,

@@ -14,12 +14,12 @@ from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     Join,
     Joined,
-    Leave,
-    MemberIdentity,
+    LeaderShare,
+    LeaveGroup,
+    LeavingMember,
     MemberIdRequired,
     Released,
     Request,
-    Share,
     Sync,
 )
 from consumer_membership.testing.coordinators.journal import JoinsCompleted, Loaded, RebalanceCompleted
@@ -74,14 +74,14 @@ class Askers:
         if kind < 0.45:
             return self.a_join(member_id, instance_id)
         if kind < 0.75:
-            shares = tuple(Share(one, frozenset(A)) for one in self.ids[-3:])
+            shares = tuple(LeaderShare(one, frozenset(A)) for one in self.ids[-3:])
             return Sync(member_id=member_id, instance_id=instance_id, generation=generation, shares=shares)
         if kind < 0.85:
             return Beat(member_id=member_id, instance_id=instance_id, generation=generation)
         if kind < 0.95:
             offsets = {A[0]: OffsetAndMetadata(offset=len(self.asked))}
             return Commit(member_id=member_id, instance_id=instance_id, generation=generation, offsets=offsets)
-        return Leave(members=(MemberIdentity(member_id, instance_id), MemberIdentity(pick(self.ids))))
+        return LeaveGroup(members=(LeavingMember(member_id, instance_id), LeavingMember(pick(self.ids))))
 
     def a_join(self, member_id: str, instance_id: str | None) -> Join:
         """A JoinGroup of any kind."""

@@ -16,9 +16,9 @@ from consumer_membership.testing.coordinators.exchanges import (
     Beat,
     Joined,
     JoinedMember,
-    Leave,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     Synced,
 )
 from consumer_membership.testing.coordinators.rules import Refused
@@ -272,7 +272,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session(classic: Sut) -> Non
 def test_emptied_group_is_empty_in_a_new_generation(classic: Sut) -> None:
     """Rules 4.9: The next member's generation is therefore always a new one."""
     (leader,) = stable(classic, join())
-    classic.ask(Leave(members=(MemberIdentity(leader.member_id),)))
+    classic.ask(LeaveGroup(members=(LeavingMember(leader.member_id),)))
     assert (classic.state(), classic.members()) == (EMPTY, frozenset())
     assert gathering(classic, join())[0].generation == leader.generation + 2
 
@@ -285,16 +285,16 @@ def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
     first, second, _, third = stable(classic, join(), *(join(instance_id=f"i{number}") for number in range(3)))
     pending = new_id(classic)
     identities = (
-        MemberIdentity(first.member_id),
-        MemberIdentity(pending),
-        MemberIdentity(first.member_id),
-        MemberIdentity(instance_id="i1"),
-        MemberIdentity(instance_id="i9"),
-        MemberIdentity(first.member_id, "i0"),
-        MemberIdentity(second.member_id, "i0"),
+        LeavingMember(first.member_id),
+        LeavingMember(pending),
+        LeavingMember(first.member_id),
+        LeavingMember(instance_id="i1"),
+        LeavingMember(instance_id="i9"),
+        LeavingMember(first.member_id, "i0"),
+        LeavingMember(second.member_id, "i0"),
     )
     unknown, fenced = code.UNKNOWN_MEMBER_ID, code.FENCED_INSTANCE_ID
-    assert classic.ask(Leave(members=identities)) == LeaveResults(codes=(0, 0, unknown, 0, unknown, fenced, 0))
+    assert classic.ask(LeaveGroup(members=identities)) == LeaveResults(codes=(0, 0, unknown, 0, unknown, fenced, 0))
     assert classic.members() == {third.member_id}
     again = told(Joined, classic.ask(join(third.member_id, instance_id="i2")))
     assert again.generation == third.generation + 1
@@ -302,14 +302,14 @@ def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
 
 def test_leave_of_a_missing_group_returns_unknown_member_id_for_each_member(classic: Sut) -> None:
     """Rules 3.5: LeaveGroup returns a result for each of the members."""
-    identities = (MemberIdentity("m9"), MemberIdentity(instance_id="i9"))
-    assert classic.ask(Leave(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
+    identities = (LeavingMember("m9"), LeavingMember(instance_id="i9"))
+    assert classic.ask(LeaveGroup(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
 
 
 def test_waiting_join_of_a_removed_member_gets_unknown_member_id(classic: Sut) -> None:
     """Rules 3.5: An administrator removes the member; the other members no longer wait for it."""
     leader, follower = stable(classic, join(), join())
     send_and_see(classic, "leader", rejoin(join(), leader))
-    assert classic.ask(Leave(members=(MemberIdentity(leader.member_id),))) == LeaveResults(codes=(0,))
+    assert classic.ask(LeaveGroup(members=(LeavingMember(leader.member_id),))) == LeaveResults(codes=(0,))
     assert classic.receive("leader") == UNKNOWN
     assert told(Joined, classic.ask(rejoin(join(), follower))).leader_id == follower.member_id

@@ -15,8 +15,8 @@ from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     CommitResults,
     Joined,
-    Leave,
-    MemberIdentity,
+    LeaveGroup,
+    LeavingMember,
     Request,
     Synced,
 )
@@ -104,7 +104,7 @@ def test_emptied_group_keeps_its_generation_after_a_move() -> None:
     """The emptied state is written, so the group has no member and no generation is repeated."""
     sut = coordinator()
     (leader,) = stable(sut, join())
-    answer(sut, Leave(members=(MemberIdentity(leader.member_id),)), 1.0)
+    answer(sut, LeaveGroup(members=(LeavingMember(leader.member_id),)), 1.0)
     sut.move(2, 2.0, loading_s=0.0)
     assert journal(sut, Loaded) == [Loaded(generation=2, members=())]
 
@@ -149,7 +149,7 @@ def test_unloaded_group_returns_coordinator_not_available() -> None:
     group_of(sut).unload()
     requests: list[Request] = [join(), join(leader.member_id), sync(leader)]
     requests.append(Beat(member_id=leader.member_id, generation=1))
-    requests.append(Leave(members=(MemberIdentity(leader.member_id),)))
+    requests.append(LeaveGroup(members=(LeavingMember(leader.member_id),)))
     assert {answer(sut, request) for request in requests} == {Refused(code.COORDINATOR_NOT_AVAILABLE)}
     commit = Commit(offsets={A[0]: OffsetAndMetadata(offset=1)})
     assert answer(sut, commit) == CommitResults(codes={A[0]: code.COORDINATOR_NOT_AVAILABLE})

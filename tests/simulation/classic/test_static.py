@@ -15,8 +15,8 @@ from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     CommitResults,
     Joined,
-    Leave,
-    MemberIdentity,
+    LeaveGroup,
+    LeavingMember,
     Synced,
 )
 from consumer_membership.testing.coordinators.rules import Refused
@@ -158,7 +158,7 @@ def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
 def test_leave_group_removes_a_member_by_instance_id(classic: Sut) -> None:
     """Rules 3.5: An administrator's LeaveGroup has an empty member id."""
     leader, static = stable(classic, *STATIC)
-    classic.ask(Leave(members=(MemberIdentity(instance_id="i1"),)))
+    classic.ask(LeaveGroup(members=(LeavingMember(instance_id="i1"),)))
     assert classic.members() == {leader.member_id}
     assert classic.ask(beat(static, "i1")) == UNKNOWN
     assert classic.ask(beat(leader, "i0")) not in (Alive(), UNKNOWN)

@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.classic.group import GroupState, TimerKind
-from consumer_membership.testing.coordinators.exchanges import Beat, Commit, Joined, Leave, MemberIdentity
+from consumer_membership.testing.coordinators.exchanges import Beat, Commit, Joined, LeaveGroup, LeavingMember
 from consumer_membership.testing.coordinators.journal import RebalanceBegan, Removed
 from consumer_membership.testing.coordinators.rules import ClassicRules, Refused
 from consumer_membership.types import OffsetAndMetadata
@@ -163,7 +163,7 @@ def test_join_phase_without_a_static_member_s_join_lasts_until_their_sessions_en
     """A join phase without any join starts again until the group has no member."""
     sut = coordinator()
     members = stable(sut, *(join(instance_id=f"i{number}", session_timeout_s=100.0) for number in range(3)))
-    answer(sut, Leave(members=(MemberIdentity(members[2].member_id),)), 0.0)
+    answer(sut, LeaveGroup(members=(LeavingMember(members[2].member_id),)), 0.0)
     assert (sut.pass_time(60.0), group_of(sut).generation, group_of(sut).join_ends_at) == ([], 1, 120.0)
     sut.pass_time(100.0)
     assert [entry.reason for entry in journal(sut, Removed)] == ["left", "session", "session"]

@@ -9,9 +9,9 @@ from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     CommitResults,
     Fetch,
-    Leave,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
 )
 from consumer_membership.testing.coordinators.rules import Granted, Refused, Rules
 from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
@@ -122,9 +122,9 @@ def fetch(sut: Sut, member_id: str | None = None, epoch: int = -1) -> object:
     return sut.ask(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
 
 
-def remove(sut: Sut, *members: MemberIdentity) -> tuple[int, ...]:
+def remove(sut: Sut, *members: LeavingMember) -> tuple[int, ...]:
     """Remove members as an administrator does; return each one's error code."""
-    answer = sut.ask(Leave(members=members))
+    answer = sut.ask(LeaveGroup(members=members))
     assert isinstance(answer, LeaveResults), answer
     return answer.codes
 

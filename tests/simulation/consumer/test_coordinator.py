@@ -17,7 +17,7 @@ from consumer_membership.testing.coordinators.exchanges import (
     Described,
     Fetch,
     Fetched,
-    MemberIdentity,
+    LeavingMember,
 )
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
 from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartition
@@ -242,9 +242,9 @@ def test_b30_administrator_removes_members(consumer: Sut) -> None:
     first.join()
     static.join()
     unknown, fenced = code.UNKNOWN_MEMBER_ID, code.FENCED_INSTANCE_ID
-    strangers = (MemberIdentity("m9"), MemberIdentity(instance_id="i9"), MemberIdentity("m1", "i"))
+    strangers = (LeavingMember("m9"), LeavingMember(instance_id="i9"), LeavingMember("m1", "i"))
     assert remove(consumer, *strangers) == (unknown, unknown, fenced)
-    assert remove(consumer, MemberIdentity("m1"), MemberIdentity(instance_id="i")) == (0, 0)
+    assert remove(consumer, LeavingMember("m1"), LeavingMember(instance_id="i")) == (0, 0)
     assert first.refused(first.epoch) == unknown
     assert static.refused(static.epoch) == unknown
 

@@ -16,7 +16,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.classic.group import ClassicGroup, Timer
 from consumer_membership.testing.coordinators.classic.joining import join
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
@@ -28,19 +28,19 @@ from consumer_membership.testing.coordinators.exchanges import (
     Fetched,
     Join,
     Key,
-    Leave,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     Released,
     Request,
     Sync,
 )
-from consumer_membership.testing.coordinators.journal import Committed
-from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal
+from consumer_membership.testing.coordinators.journal import CommitAccepted
+from consumer_membership.testing.coordinators.rules import ClassicRules, RequestRefusal
 from consumer_membership.types import Instant
 
 
-class ClassicCoordinator(Coordinator):
+class ClassicCoordinator(GroupCoordinator):
     """The coordinator of all classic groups of a cluster."""
 
     def __init__(self, rules: ClassicRules, node_id: int = 1) -> None:
@@ -60,7 +60,7 @@ class ClassicCoordinator(Coordinator):
             case Beat():
                 self._group(group_id).heartbeat(request, now)
                 return Alive()
-            case Leave():
+            case LeaveGroup():
                 if group_id not in self.groups:
                     return LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * len(request.members))
                 return self._group(group_id).leave(request, now)
@@ -72,14 +72,14 @@ class ClassicCoordinator(Coordinator):
                 return Fetched(offsets={partition: committed.get(partition) for partition in request.partitions})
             case Heartbeat() | Describe():
                 # A group that is not there: none of the consumer protocol can be.
-                raise Refusal(code.GROUP_ID_NOT_FOUND)
+                raise RequestRefusal(code.GROUP_ID_NOT_FOUND)
             case _:
                 assert_never(request)
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
-            raise Refusal(code.UNKNOWN_MEMBER_ID)
+            raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
         return group
 
     def _group_to_join(self, group_id: str, request: Join) -> ClassicGroup:
@@ -91,13 +91,15 @@ class ClassicCoordinator(Coordinator):
         group = self.groups.get(group_id)
         if group is None:
             if request.generation >= 0:
-                raise Refusal(code.GROUP_ID_NOT_FOUND)
+                raise RequestRefusal(code.GROUP_ID_NOT_FOUND)
             group = self.groups[group_id] = ClassicGroup(group_id, self.rules)
         group.check_commit(request, now)
         codes = self.commit_errors(request.offsets)
         accepted = {partition: offset for partition, offset in request.offsets.items() if codes[partition] == 0}
         group.committed |= accepted
-        group.happened.append(Committed(member_id=request.member_id, generation=request.generation, offsets=accepted))
+        group.happened.append(
+            CommitAccepted(member_id=request.member_id, generation=request.generation, offsets=accepted)
+        )
         return CommitResults(codes=codes)
 
     def check(self, request: Request, node_id: int | None, now: Instant) -> None:
@@ -106,7 +108,7 @@ class ClassicCoordinator(Coordinator):
         if isinstance(request, Join) and not (
             rules.min_session_timeout_s <= request.session_timeout_s <= rules.max_session_timeout_s
         ):
-            raise Refusal(code.INVALID_SESSION_TIMEOUT)
+            raise RequestRefusal(code.INVALID_SESSION_TIMEOUT)
         super().check(request, node_id, now)
 
     def take_released(self) -> list[Released]:
@@ -132,7 +134,7 @@ class ClassicCoordinator(Coordinator):
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Remove a member as an administrator does: requests that waited for it are answered."""
-        released = self.ask("administrator", group_id, Leave(members=(MemberIdentity(member_id),)), now)
+        released = self.ask("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return [one for one in released if one.key != "administrator"]
 
     def members(self, group_id: str) -> frozenset[str]:

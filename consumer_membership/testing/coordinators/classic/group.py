@@ -18,23 +18,23 @@ from consumer_membership.testing.coordinators.exchanges import (
     Commit,
     Joined,
     Key,
-    Leave,
+    LeaderShare,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     Released,
-    Share,
     Sync,
     Synced,
 )
 from consumer_membership.testing.coordinators.journal import (
-    Entry,
     JoinsCompleted,
+    JournalEntry,
     Loaded,
     RebalanceBegan,
     RebalanceCompleted,
     Removed,
 )
-from consumer_membership.testing.coordinators.rules import ClassicRules, Refusal, Refused
+from consumer_membership.testing.coordinators.rules import ClassicRules, Refused, RequestRefusal
 from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, TopicPartition
 
 
@@ -94,7 +94,7 @@ class ClassicGroup:
     written: WrittenGroup = field(default_factory=WrittenGroup)
     ids_made: int = 0
     released: list[Released] = field(default_factory=list)
-    happened: list[Entry] = field(default_factory=list)
+    happened: list[JournalEntry] = field(default_factory=list)
 
     # ---- requests; `consumer_membership.testing.coordinators.classic.joining` has JoinGroup ----
 
@@ -103,13 +103,13 @@ class ClassicGroup:
         self.check_alive()
         member = self.roster.check(member_id, instance_id)
         if generation != self.generation:
-            raise Refusal(code.ILLEGAL_GENERATION)
+            raise RequestRefusal(code.ILLEGAL_GENERATION)
         return member
 
     def check_alive(self) -> None:
         """Raises Refusal in a dead group."""
         if self.state is GroupState.DEAD:
-            raise Refusal(code.COORDINATOR_NOT_AVAILABLE)
+            raise RequestRefusal(code.COORDINATOR_NOT_AVAILABLE)
 
     def sync(self, key: Key, request: Sync, now: Instant) -> Answer | None:
         """Handle SyncGroup; None: it waits. Raises Refusal."""
@@ -117,9 +117,9 @@ class ClassicGroup:
         asked = (request.protocol_type, request.assignor)
         for said, known in zip(asked, (self.roster.protocol_type, self.assignor), strict=True):
             if said is not None and known is not None and said != known:
-                raise Refusal(code.INCONSISTENT_GROUP_PROTOCOL)
+                raise RequestRefusal(code.INCONSISTENT_GROUP_PROTOCOL)
         if self.state is GroupState.PREPARING_REBALANCE:
-            raise Refusal(code.REBALANCE_IN_PROGRESS)
+            raise RequestRefusal(code.REBALANCE_IN_PROGRESS)
         self.pending_sync.discard(member.member_id)
         if not self.pending_sync:
             self.sync_ends_at = None
@@ -130,7 +130,7 @@ class ClassicGroup:
             self._assign(request.shares, now)
         return None
 
-    def _assign(self, shares: tuple[Share, ...], now: Instant) -> None:
+    def _assign(self, shares: tuple[LeaderShare, ...], now: Instant) -> None:
         """The leader's word: who is not in it gets no bytes at all."""
         given = dict(shares)
         for member in self.roster.members.values():
@@ -144,9 +144,9 @@ class ClassicGroup:
         """Handle Heartbeat; raises Refusal, REBALANCE_IN_PROGRESS too keeps the session."""
         self.check(request.member_id, request.instance_id, request.generation).start_session(now)
         if self.state is GroupState.PREPARING_REBALANCE:
-            raise Refusal(code.REBALANCE_IN_PROGRESS)
+            raise RequestRefusal(code.REBALANCE_IN_PROGRESS)
 
-    def leave(self, request: Leave, now: Instant) -> LeaveResults:
+    def leave(self, request: LeaveGroup, now: Instant) -> LeaveResults:
         """Handle LeaveGroup: each member has its own result, and one rebalance follows for all."""
         self.check_alive()
         codes = tuple(self._leave(member) for member in request.members)
@@ -154,14 +154,14 @@ class ClassicGroup:
             self.prepare_or_complete("explicit `LeaveGroup` request", now)
         return LeaveResults(codes=codes)
 
-    def _leave(self, who: MemberIdentity) -> int:
+    def _leave(self, who: LeavingMember) -> int:
         member_id = who.member_id
         try:
             if member_id == NO_MEMBER_ID:
                 member_id = self.roster.instances.get(who.instance_id or "", NO_MEMBER_ID)
             if member_id not in self.roster.pending:
                 self.roster.check(member_id, who.instance_id)
-        except Refusal as refusal:
+        except RequestRefusal as refusal:
             return refusal.answer.code
         self._send_off(member_id, "left")
         return 0
@@ -173,7 +173,7 @@ class ClassicGroup:
             return
         member = self.check(request.member_id, request.instance_id, request.generation)
         if self.state is GroupState.COMPLETING_REBALANCE:
-            raise Refusal(code.REBALANCE_IN_PROGRESS)
+            raise RequestRefusal(code.REBALANCE_IN_PROGRESS)
         member.start_session(now)
 
     # ---- the join phase ----

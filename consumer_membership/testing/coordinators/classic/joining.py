@@ -9,7 +9,7 @@ from consumer_membership.testing.coordinators.classic.group import ClassicGroup,
 from consumer_membership.testing.coordinators.classic.roster import ClassicMember
 from consumer_membership.testing.coordinators.exchanges import Answer, Join, Key, MemberIdRequired, Offer
 from consumer_membership.testing.coordinators.journal import Replaced
-from consumer_membership.testing.coordinators.rules import Refusal
+from consumer_membership.testing.coordinators.rules import RequestRefusal
 from consumer_membership.types import NO_MEMBER_ID, Instant
 
 
@@ -18,14 +18,14 @@ def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer |
     group.check_alive()
     if not _has_room(group, request.member_id):
         group.remove(request.member_id, "group full")
-        raise Refusal(code.GROUP_MAX_SIZE_REACHED)
+        raise RequestRefusal(code.GROUP_MAX_SIZE_REACHED)
     if not group.roster.supports(request.protocol_type, request.offers):
-        raise Refusal(code.INCONSISTENT_GROUP_PROTOCOL)
+        raise RequestRefusal(code.INCONSISTENT_GROUP_PROTOCOL)
     if request.member_id == NO_MEMBER_ID:
         return _join_without_id(group, key, request, now)
     if request.member_id in group.roster.pending:
         if request.instance_id is not None:
-            raise Refusal(code.UNKNOWN_SERVER_ERROR)
+            raise RequestRefusal(code.UNKNOWN_SERVER_ERROR)
         _add(group, key, request, request.member_id, now)
         return None
     member = group.roster.check(request.member_id, request.instance_id)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from consumer_membership.testing.coordinators import rules as code
-from consumer_membership.testing.coordinators.exchanges import Join, JoinedMember, Key, Offer, Partitions
-from consumer_membership.testing.coordinators.rules import Refusal
+from consumer_membership.testing.coordinators.exchanges import Join, JoinedMember, Key, Offer, PartitionSet
+from consumer_membership.testing.coordinators.rules import RequestRefusal
 from consumer_membership.types import Instant
 
 
@@ -25,7 +25,7 @@ class ClassicMember:
     offers: tuple[Offer, ...]
     session_timeout_s: float
     rebalance_timeout_s: float
-    assignment: Partitions | None = None
+    assignment: PartitionSet | None = None
     join: Key | None = None
     sync: Key | None = None
     #: Its first join has not been answered yet, so that it knows no member id.
@@ -108,12 +108,12 @@ class Roster:
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
-                raise Refusal(code.UNKNOWN_MEMBER_ID)
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
             if holder != member_id:
-                raise Refusal(code.FENCED_INSTANCE_ID)
+                raise RequestRefusal(code.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)
         if member is None:
-            raise Refusal(code.UNKNOWN_MEMBER_ID)
+            raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
         return member
 
     # ---- the join phase ----
@@ -184,7 +184,7 @@ class WrittenMember(NamedTuple):
     offers: tuple[Offer, ...]
     session_timeout_s: float
     rebalance_timeout_s: float
-    assignment: Partitions | None
+    assignment: PartitionSet | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from consumer_membership.types import Assignment, TopicIdPartition
 Wanted: TypeAlias = Mapping[str, AbstractSet[TopicIdPartition]]
 #: A partition moves to a member that has at least this many fewer.
 _MOVE_FROM = 2
-Assignor: TypeAlias = Callable[[Wanted, Mapping[str, Assignment]], dict[str, Assignment]]
+ServerAssignor: TypeAlias = Callable[[Wanted, Mapping[str, Assignment]], dict[str, Assignment]]
 
 
 def uniform(wanted: Wanted, before: Mapping[str, Assignment]) -> dict[str, Assignment]:
@@ -69,4 +69,4 @@ def range_of_each_topic(wanted: Wanted, before: Mapping[str, Assignment]) -> dic
 
 
 #: By the names that members ask for.
-ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": uniform, "range": range_of_each_topic})
+ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType({"uniform": uniform, "range": range_of_each_topic})

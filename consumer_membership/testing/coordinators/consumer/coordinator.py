@@ -9,7 +9,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.consumer.group import ConsumerGroup
 from consumer_membership.testing.coordinators.consumer.group_member import ConsumerMember
-from consumer_membership.testing.coordinators.coordinator import Coordinator
+from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     Beat,
@@ -21,15 +21,15 @@ from consumer_membership.testing.coordinators.exchanges import (
     Fetched,
     Join,
     Key,
-    Leave,
+    LeaveGroup,
     LeaveResults,
-    MemberIdentity,
+    LeavingMember,
     Released,
     Request,
     Sync,
 )
-from consumer_membership.testing.coordinators.journal import Committed, Removed
-from consumer_membership.testing.coordinators.rules import Refusal, Rules
+from consumer_membership.testing.coordinators.journal import CommitAccepted, Removed
+from consumer_membership.testing.coordinators.rules import RequestRefusal, Rules
 from consumer_membership.types import (
     JOIN_EPOCH,
     NO_EPOCH,
@@ -41,7 +41,7 @@ from consumer_membership.types import (
 )
 
 
-class ConsumerCoordinator(Coordinator):
+class ConsumerCoordinator(GroupCoordinator):
     """The coordinator of all KIP-848 groups of a cluster."""
 
     def __init__(self, rules: Rules, node_id: int = 1) -> None:
@@ -62,11 +62,11 @@ class ConsumerCoordinator(Coordinator):
                 return self._fetch(group_id, request)
             case Describe():
                 return self._describe(group_id, request)
-            case Leave():
+            case LeaveGroup():
                 return self._leave(group_id, request)
             case Join() | Sync() | Beat():
                 # There is no such classic member here.
-                raise Refusal(code.UNKNOWN_MEMBER_ID)
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
             case _:
                 assert_never(request)
 
@@ -74,7 +74,7 @@ class ConsumerCoordinator(Coordinator):
         group = self.groups.get(group_id)
         if group is None:
             if beat.member_epoch != JOIN_EPOCH:
-                raise Refusal(code.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+                raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             group = ConsumerGroup(group_id, self.rules, self.topics, self._note_removed)
             if self.rules.assignment_interval_s > 0:
                 # 4.3: the first group epoch is 1, so that the first member's epoch is 2 at least.
@@ -89,7 +89,7 @@ class ConsumerCoordinator(Coordinator):
         """Return the holder of each instance id; one that left for a while keeps its assignment."""
         group = self.groups.get(group_id)
         if group is None:
-            raise Refusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         holders = {
             member.instance_id: Holder(
                 member_id=member.member_id,
@@ -114,7 +114,7 @@ class ConsumerCoordinator(Coordinator):
         codes = self.commit_errors(request.offsets)
         accepted = {p: offset for p, offset in request.offsets.items() if codes[p] == 0}
         self.groups[group_id].committed |= accepted
-        entry = Committed(member_id=request.member_id, generation=request.generation, offsets=accepted)
+        entry = CommitAccepted(member_id=request.member_id, generation=request.generation, offsets=accepted)
         self.journal.append(entry)
         return CommitResults(codes=codes)
 
@@ -122,16 +122,16 @@ class ConsumerCoordinator(Coordinator):
         group = self.groups.get(group_id)
         if group is None:
             if member_epoch >= JOIN_EPOCH:
-                raise Refusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+                raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             group = self.groups[group_id] = ConsumerGroup(group_id, self.rules, self.topics, self._note_removed)
         if member_epoch < JOIN_EPOCH and not group.members:
             return
         member = group.members.get(member_id)
         if member is None:
-            raise Refusal(code.UNKNOWN_MEMBER_ID)
+            raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
         older_is_good = self.rules.accepts_older_commits and member_epoch < member.epoch
         if member_epoch != member.epoch and not (older_is_good and self._held_since(member, member_epoch, offsets)):
-            raise Refusal(code.STALE_MEMBER_EPOCH)
+            raise RequestRefusal(code.STALE_MEMBER_EPOCH)
 
     def _held_since(self, member: ConsumerMember, epoch: int, partitions: Collection[TopicPartition]) -> bool:
         """KIP-1251: whether the member has held all of these since this epoch or an earlier one."""
@@ -151,20 +151,20 @@ class ConsumerCoordinator(Coordinator):
         if request.member_id is not None or request.member_epoch > NO_EPOCH:
             member = group.members.get(request.member_id or "")
             if member is None:
-                raise Refusal(code.UNKNOWN_MEMBER_ID)
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
             if member.epoch != request.member_epoch:
-                raise Refusal(code.STALE_MEMBER_EPOCH)
+                raise RequestRefusal(code.STALE_MEMBER_EPOCH)
         return Fetched(offsets={partition: group.committed.get(partition) for partition in request.partitions})
 
     # ---- removals by an administrator (KAFKA-18188) ----
 
-    def _leave(self, group_id: str, request: Leave) -> LeaveResults:
+    def _leave(self, group_id: str, request: LeaveGroup) -> LeaveResults:
         group = self.groups.get(group_id)
         if group is None:
             return LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * len(request.members))
         return LeaveResults(codes=tuple(self._remove(group, member) for member in request.members))
 
-    def _remove(self, group: ConsumerGroup, member: MemberIdentity) -> int:
+    def _remove(self, group: ConsumerGroup, member: LeavingMember) -> int:
         """Take this member out; return its error code."""
         holder = group.instances.get(member.instance_id or "")
         member_id = member.member_id or holder
@@ -189,7 +189,7 @@ class ConsumerCoordinator(Coordinator):
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Take a member out as an administrator does."""
-        self.ask("administrator", group_id, Leave(members=(MemberIdentity(member_id),)), now)
+        self.ask("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return []
 
     def members(self, group_id: str) -> frozenset[str]:

@@ -13,7 +13,7 @@ from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.consumer.assignor import ASSIGNORS
 from consumer_membership.testing.coordinators.consumer.group_member import ConsumerMember, Reconciliation, Standing
 from consumer_membership.testing.coordinators.coordinator import Topic
-from consumer_membership.testing.coordinators.rules import Granted, Refusal, Rules
+from consumer_membership.testing.coordinators.rules import Granted, RequestRefusal, Rules
 from consumer_membership.types import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -25,7 +25,7 @@ from consumer_membership.types import (
 )
 
 #: Before any moment.
-NEVER: Final[Instant] = float("-inf")
+BEFORE_ANY: Final[Instant] = float("-inf")
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class ConsumerGroup:
     target: dict[str, Assignment] = field(default_factory=dict)
     holder: dict[TopicIdPartition, str] = field(default_factory=dict)
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    assigned_at: Instant = NEVER
+    assigned_at: Instant = BEFORE_ANY
     patterns: dict[str, Instant] = field(default_factory=dict)
     #: What the topics looked like when the group's epoch was last raised for them.
     seen_topics: Assignment = frozenset()
@@ -123,7 +123,7 @@ class ConsumerGroup:
         member = self.members.get(beat.member_id)
         if member is None:
             if not joins:
-                raise Refusal(
+                raise RequestRefusal(
                     code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
                 )
             return self._add(ConsumerMember(member_id=beat.member_id, session_ends_at=now))
@@ -134,7 +134,7 @@ class ConsumerGroup:
         returns = beat.instance_id in self.instances and self.rules.lets_returning_instances_in
         if len(self.members) >= self.rules.max_size and not returns:
             size = self.rules.max_size
-            raise Refusal(
+            raise RequestRefusal(
                 code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {size} members."
             )
 
@@ -143,7 +143,7 @@ class ConsumerGroup:
         owner = self.members.get(self.instances.get(instance_id, ""))
         if not joins:
             if owner is None:
-                raise Refusal(code.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
             self._check_instance(owner, beat)
             self._check_epoch(owner, beat)
             return owner
@@ -157,7 +157,7 @@ class ConsumerGroup:
                 return known
             return self._add(ConsumerMember(member_id=beat.member_id, instance_id=instance_id))
         if owner.epoch != LEAVE_STATIC_EPOCH:
-            raise Refusal(
+            raise RequestRefusal(
                 code.UNRELEASED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {instance_id} cannot join the group because the "
                 f"instance id is owned by {owner.member_id} member.",
@@ -166,7 +166,7 @@ class ConsumerGroup:
 
     def _check_instance(self, owner: ConsumerMember, beat: Heartbeat) -> None:
         if owner.member_id != beat.member_id:
-            raise Refusal(
+            raise RequestRefusal(
                 code.FENCED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by member "
                 f"{owner.member_id}.",
@@ -180,7 +180,7 @@ class ConsumerGroup:
         repeats = beat.owned is not None and beat.owned <= member.assigned.keys() and received == member.previous_epoch
         if received > known or (received < known and not repeats):
             relation = "greater" if received > known else "smaller"
-            raise Refusal(
+            raise RequestRefusal(
                 code.FENCED_MEMBER_EPOCH,
                 f"The consumer group member has a {relation} member epoch ({received}) than the one known by the group "
                 f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
@@ -235,11 +235,13 @@ class ConsumerGroup:
         if beat.instance_id is not None:
             owner = self.members.get(self.instances.get(beat.instance_id, ""))
             if owner is None:
-                raise Refusal(code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
             self._check_instance(owner, beat)
         member = self.members.get(beat.member_id)
         if member is None:
-            raise Refusal(code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}.")
+            raise RequestRefusal(
+                code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
+            )
         if beat.member_epoch == LEAVE_STATIC_EPOCH:
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
@@ -265,7 +267,7 @@ class ConsumerGroup:
             del self.holder[partition]
         self.epoch += 1
         if not self.members:
-            self.assigned_at = NEVER
+            self.assigned_at = BEFORE_ANY
         self.removed(member_id, reason)
 
     def expire(self, now: Instant) -> None:
@@ -331,13 +333,13 @@ class ConsumerGroup:
 def _validate(beat: Heartbeat, rules: Rules) -> None:
     """The broker's own checks of a request (rules 2.4); raises Refusal."""
     if not beat.member_id:
-        raise Refusal(code.INVALID_REQUEST, "MemberId can't be empty.")
+        raise RequestRefusal(code.INVALID_REQUEST, "MemberId can't be empty.")
     if beat.instance_id == "":
-        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
+        raise RequestRefusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
     if beat.member_epoch < LEAVE_STATIC_EPOCH:
-        raise Refusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
+        raise RequestRefusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
     if beat.member_epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
-        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be null.")
+        raise RequestRefusal(code.INVALID_REQUEST, "InstanceId can't be null.")
     if beat.member_epoch == JOIN_EPOCH:
         _validate_join(beat)
     if beat.member_epoch >= JOIN_EPOCH:
@@ -346,11 +348,11 @@ def _validate(beat: Heartbeat, rules: Rules) -> None:
 
 def _validate_join(beat: Heartbeat) -> None:
     if beat.rebalance_timeout_s is None:
-        raise Refusal(code.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+        raise RequestRefusal(code.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if beat.owned is None or beat.owned:
-        raise Refusal(code.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+        raise RequestRefusal(code.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
     if beat.topics is None and beat.pattern is None:
-        raise Refusal(
+        raise RequestRefusal(
             code.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
@@ -359,7 +361,7 @@ def _validate_join(beat: Heartbeat) -> None:
 def _validate_words(beat: Heartbeat, rules: Rules) -> None:
     if beat.assignor is not None and beat.assignor not in rules.assignors:
         supported = ", ".join(rules.assignors)
-        raise Refusal(
+        raise RequestRefusal(
             code.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {supported}.",
         )
@@ -367,7 +369,7 @@ def _validate_words(beat: Heartbeat, rules: Rules) -> None:
         try:
             re.compile(beat.pattern)
         except re.error as error:
-            raise Refusal(
+            raise RequestRefusal(
                 code.INVALID_REGULAR_EXPRESSION,
                 f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
             ) from None
