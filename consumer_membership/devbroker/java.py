@@ -19,10 +19,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from consumer_membership.devbroker.errors import BackendMissingError, BrokerUnavailableError
 
@@ -66,7 +67,14 @@ class Java:
     classpath: str
     archive: Path
 
-    def command(self, main_class: str, *arguments: str, log: Path, archive_to: Path | None = None) -> list[str]:
+    def command(
+        self,
+        main_class: str,
+        *arguments: str,
+        log: Path,
+        archive_to: Path | None = None,
+        system_properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[str]:
         """Return the command line that runs a main class, with Kafka's log in a file.
 
         With `archive_to`, the process writes a class data archive when it ends, and uses none.
@@ -78,7 +86,8 @@ class Java:
             sharing = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive.exists() else []
         logging = [f"-Dorg.slf4j.simpleLogger.logFile={log}", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         logging.append("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
-        flags = [*_FLAGS, *performance, *sharing, *logging]
+        defined = [f"-D{name}={value}" for name, value in system_properties.items()]
+        flags = [*_FLAGS, *performance, *sharing, *logging, *defined]
         return [self.executable, *flags, "-cp", self.classpath, main_class, *arguments]
 
     def make_archive(self, run: Callable[[Path], None]) -> None:

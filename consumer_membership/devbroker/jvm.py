@@ -30,7 +30,13 @@ from consumer_membership.devbroker.listeners import (
     enabled_mechanisms,
     secured_host,
 )
-from consumer_membership.devbroker.properties import cluster_id, controller_ids, node_properties, properties_file
+from consumer_membership.devbroker.properties import (
+    cluster_id,
+    controller_ids,
+    node_properties,
+    properties_file,
+    system_properties,
+)
 from consumer_membership.devbroker.request import Backend, BrokerRequest
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports, node_ports
 
@@ -50,6 +56,7 @@ class _JvmNode:
         address: str,
         secured: Mapping[str, str],
         java: Java,
+        system_properties: Mapping[str, str],
         archive_to: Path | None = None,
     ) -> None:
         self.node_id = node_id
@@ -60,6 +67,7 @@ class _JvmNode:
             folder / name for name in ("server.properties", "server.log", "console.log")
         )
         self._java = java
+        self._system_properties = system_properties
         self._archive_to = archive_to
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
@@ -82,7 +90,13 @@ class _JvmNode:
 
     def start(self) -> None:
         self._close_watchdog()
-        java = self._java.command("kafka.Kafka", str(self._properties), log=self._log, archive_to=self._archive_to)
+        java = self._java.command(
+            "kafka.Kafka",
+            str(self._properties),
+            log=self._log,
+            archive_to=self._archive_to,
+            system_properties=self._system_properties,
+        )
         owner = [str(os.getpid()), str(self._folder.parent), str(self._console)]
         self._watchdog = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, *owner, *java],
@@ -194,7 +208,13 @@ def _prepare(request: BrokerRequest, java: Java, held: ExitStack, archive_to: Pa
         )
         (home / "server.properties").write_text(properties_file(properties))
         node = _JvmNode(
-            node_id=node_id, folder=home, address=address, secured=secured, java=java, archive_to=archive_to
+            node_id=node_id,
+            folder=home,
+            address=address,
+            secured=secured,
+            java=java,
+            system_properties=system_properties(request.properties),
+            archive_to=archive_to,
         )
         nodes.append(node)
     _format(nodes)

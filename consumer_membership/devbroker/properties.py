@@ -16,6 +16,8 @@ from consumer_membership.devbroker.listeners import SECURED_LISTENERS, Security,
 
 _MOST_CONTROLLERS = 3
 _REPLICAS = 3  # Kafka's default for internal topics
+_JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+_ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _INTERNAL_PARTITIONS = "8"
 """The partitions of each internal topic instead of 50, because a new broker creates them before its first group, and a
 restarted one loads them. Groups still use several coordinator shards and, with three nodes, all brokers."""
@@ -99,6 +101,15 @@ def _escaped(value: str) -> str:
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     units = struct.iter_unpack(">H", text.encode("utf-16-be"))
     return "".join(chr(unit) if chr(unit).isascii() else f"\\u{unit:04x}" for (unit,) in units)
+
+
+def system_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the JVM's own properties that a broker with these properties needs.
+
+    Since Kafka 4.0, a broker reads the keys of an identity provider only from a URL that the JVM allows.
+    """
+    urls = sorted({value for key, value in properties.items() if key.endswith(_JWKS_URL)})
+    return {_ALLOWED_URLS: ",".join(urls)} if urls else {}
 
 
 def container_environment(properties: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from consumer_membership.devbroker import BrokerUnavailableError
 from consumer_membership.devbroker.java import Java, classpath, version_folder
+from consumer_membership.devbroker.properties import system_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +71,21 @@ def test_java_command_has_log_file_and_class_path(tmp_path: Path) -> None:
     assert command[-4:] == ["-cp", "a.jar:b.jar", "kafka.Kafka", "x.properties"]
     assert f"-Dorg.slf4j.simpleLogger.logFile={tmp_path}/server.log" in command
     assert not any("Archive" in word for word in command)
+
+
+def test_java_command_defines_system_properties_before_the_main_class(tmp_path: Path) -> None:
+    """Arguments behind the main class are those of the broker."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+    command = java.command("kafka.Kafka", "x", log=tmp_path / "l", system_properties={"a.b": "c"})
+    assert command.index("-Da.b=c") < command.index("kafka.Kafka")
+
+
+def test_jwks_urls_of_all_listeners_are_allowed_in_the_jvm() -> None:
+    """Kafka reads the keys of an identity provider only from URLs in a property of the JVM."""
+    key = "sasl.oauthbearer.jwks.endpoint.url"
+    given = {key: "https://b/", f"listener.name.x.{key}": "https://a/", "log.dir": "c"}
+    assert system_properties(given) == {"org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://a/,https://b/"}
+    assert system_properties({"log.dir": "c"}) == {}
 
 
 def test_java_command_uses_archive_only_if_it_exists(tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ class RunBrokers:
         properties: Mapping[str, str] | None = None,
         *,
         backend: Backend | None = None,
+        security: Security | None = None,
     ) -> Iterator[Broker]:
         """A broker for the caller alone, whose nodes it may stop; it ends with the block.
 
@@ -231,7 +232,7 @@ class RunBrokers:
             BrokerUnavailableError: As `devbroker.start` does.
         """
         began = time.monotonic()
-        with start(version, nodes, properties, backend=backend) as broker:
+        with start(version, nodes, properties, backend=backend, security=security) as broker:
             request = BrokerRequest(version=version, nodes=nodes, properties=properties or {})
             self.starts.append(BrokerStart(kind=f"{request} (of one test)", seconds=time.monotonic() - began))
             yield broker
