@@ -85,7 +85,8 @@ class TlsSettings:
     """How connections are encrypted and how the broker is verified: paths, or PEM text, as in librdkafka.
 
     Attributes:
-        ca_location: A file or a folder of trusted certificates.
+        ca_location: A file or a folder of trusted certificates, or `probe`: the first of the files in which systems
+            keep them.
         ca_pem: Trusted certificates as text, in addition to `ca_location`. Without both, the system's trusted
             certificates apply.
         crl_location: A file of revoked certificates.
@@ -94,6 +95,8 @@ class TlsSettings:
         key_location: A file with the private key of that certificate.
         key_pem: The private key as text.
         key_password: The password of the private key.
+        keystore_location: A PKCS#12 file with certificate and key, instead of both.
+        keystore_password: The password of that file.
         cipher_suites: Ciphers for TLS 1.2 in OpenSSL's notation; None: OpenSSL's default.
         verifies: Whether the broker's certificate must be signed by a trusted authority.
         checks_hostname: Whether the certificate must match the broker's host name; always False without `verifies`.
@@ -107,6 +110,8 @@ class TlsSettings:
     key_location: str | None = None
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
+    keystore_location: str | None = None
+    keystore_password: str | None = field(default=None, repr=False)
     cipher_suites: str | None = None
     verifies: bool = True
     checks_hostname: bool = True

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
+    pkcs12,
 )
 
 from consumer_membership.devbroker import Broker, Security
@@ -56,6 +57,9 @@ class Materials:
         client_key_file: Its key, PKCS #8, not encrypted.
         encrypted_key_file: The same key, encrypted.
         encrypted_key_password: Its password.
+        keystore_file: The client's certificate and key in PKCS#12.
+        keystore_password: Its password.
+        truststore_file: The authority's certificate in PKCS#12, with the same password.
         foreign_ca_file: The certificate of an authority that has certified only the following.
         foreign_cert_file: A client's certificate of the foreign authority.
         foreign_key_file: Its key.
@@ -71,6 +75,9 @@ class Materials:
     client_key_file: str
     encrypted_key_file: str
     encrypted_key_password: str
+    keystore_file: str
+    keystore_password: str
+    truststore_file: str
     foreign_ca_file: str
     foreign_cert_file: str
     foreign_key_file: str
@@ -132,6 +139,11 @@ def materials(
         path.write_text(text)
         return str(path)
 
+    def stored(name: str, content: bytes) -> str:
+        path = folder.absolute() / name
+        path.write_bytes(content)
+        return str(path)
+
     return Materials(
         ca_file=written("ca.pem", _text(authority.cert_pem)),
         client_cert_file=written("client.pem", _chain(client)),
@@ -140,6 +152,9 @@ def materials(
             "client-key-encrypted.pem", _key(client, BestAvailableEncryption(_KEY_PASSWORD.encode()))
         ),
         encrypted_key_password=_KEY_PASSWORD,
+        keystore_file=stored("client.p12", _keystore(client)),
+        keystore_password=_KEY_PASSWORD,
+        truststore_file=stored("ca.p12", _truststore(authority)),
         foreign_ca_file=written("foreign-ca.pem", _text(foreign.cert_pem)),
         foreign_cert_file=written("foreign.pem", _chain(stranger)),
         foreign_key_file=written("foreign-key.pem", _key(stranger)),
@@ -275,6 +290,22 @@ def _key(certificate: trustme.LeafCert, encryption: KeySerializationEncryption |
     """A key in PKCS #8: Kafka reads no other format, and trustme writes another."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption()).decode()
+
+
+def _keystore(certificate: trustme.LeafCert) -> bytes:
+    """The certificate, its intermediate certificates and its key in PKCS#12."""
+    own, *others = x509.load_pem_x509_certificates(_chain(certificate).encode())
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), "trustme's default"
+    encryption = BestAvailableEncryption(_KEY_PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(b"client", key, own, others, encryption)
+
+
+def _truststore(authority: trustme.CA) -> bytes:
+    """The authority's certificate in PKCS#12, without a key."""
+    own = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    encryption = BestAvailableEncryption(_KEY_PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(None, None, own, None, encryption)
 
 
 def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:

@@ -36,7 +36,7 @@ Both sides share `leave_requests`. Rules that everything here follows:
 3. It survives signals that are meant for the application, and nothing else: it ends with the application.
 4. Passwords and keys are sent through the pipe into its memory, and nowhere else: not into arguments, environment (it
    has the application's), messages or logs. Only a certificate or key that was given as text becomes a file while `ssl`
-   reads it, which this user alone can read.
+   reads it: in memory on Linux, elsewhere a temporary file that this user alone can read.
 
 What it cannot do: a host, a container or a PID namespace that ends also ends the guardian. That also holds if the
 application is PID 1 of its container, or the child of an init that ends with it at once (one that waits half a second
@@ -53,7 +53,7 @@ The leave is as safe as the member was: over TLS with the same verification and 
 the user and the password of the member's last event (`Consumer.set_sasl_credentials`). The modules for TLS and SASL are
 imported when a leave request needs them, in 15 to 20 ms, after which the guardian has 20 MB with TLS, 18 with SASL, 21
 with both; TLS adds 10 ms to the leave. Certificates are read at the leave, since a renewal may have replaced them;
-their paths are relative to the application's directory. A broker that refuses the credentials is not contacted again,
-because some lock an account then. There is no guardian for OAUTHBEARER: a token from before the death may have expired,
-and no process is left to fetch another one.
+their paths are relative to the application's directory. A PKCS#12 keystore is read when the member starts. A broker
+that refuses the credentials is not contacted again, because some lock an account then. There is no guardian for
+OAUTHBEARER: a token from before the death may have expired, and no process is left to fetch another one.
 """

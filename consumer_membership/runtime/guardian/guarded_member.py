@@ -129,10 +129,19 @@ class GuardedMember:
 
 
 def _from_anywhere(tls: TlsSettings) -> TlsSettings:
-    """The path as an absolute one: the guardian does not run in the application's directory."""
+    """Return the settings for the guardian, which runs in another directory and without installed packages.
+
+    Paths are absolute, and a keystore, which the standard library cannot read, is PEM text.
+
+    Raises:
+        ConfigurationError: the keystore cannot be read.
+    """
+    from consumer_membership.config.authorities import PROBE
+    from consumer_membership.runtime.network.identity import as_pem
+
     return replace(
-        tls,
-        ca_location=_absolute(tls.ca_location),
+        as_pem(tls),
+        ca_location=PROBE if tls.ca_location == PROBE else _absolute(tls.ca_location),
         crl_location=_absolute(tls.crl_location),
         certificate_location=_absolute(tls.certificate_location),
         key_location=_absolute(tls.key_location),

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from types import MappingProxyType
 
 # Not from the package's `__init__`, which loads pydantic: the guardian's process also has TLS from here.
+from consumer_membership.config import authorities
+from consumer_membership.config.authorities import readable
 from consumer_membership.config.settings import TlsSettings
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.runtime.network.identity import identify
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, for which Python has no names.
 _OTHER_HOST = frozenset({62, 64})
-#: Where systems keep the authorities that they trust (Debian, Fedora, SUSE, Alpine, macOS), for a Python whose OpenSSL
-#: reads the paths of its build and finds nothing. librdkafka, which brings its own OpenSSL, also reads such a list.
-_USUAL_AUTHORITIES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/usr/local/etc/openssl/cert.pem",
-)
 #: OpenSSL's reasons for the bytes of a peer that uses another protocol.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"})
 _NO_CERTIFICATE = "the broker requires a client certificate; set ssl.certificate.location and ssl.key.location"
@@ -58,7 +48,7 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
     context.check_hostname = tls.verifies and tls.checks_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verifies else ssl.CERT_NONE
     _trust(context, tls)
-    _identify(context, tls)
+    identify(context, tls)
     if tls.cipher_suites is not None:
         try:
             context.set_ciphers(tls.cipher_suites)
@@ -87,80 +77,8 @@ def explain(error: ssl.SSLError) -> str:
 
 
 def _trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    if tls.ca_location is None and tls.ca_pem is None:
-        _trust_the_system(context)
-    if tls.ca_location is not None:
-        is_folder = Path(tls.ca_location).is_dir()
-        with _readable(
-            "ssl.ca.location", tls.ca_location, "a PEM file of certificates, or a directory of hashed certificates"
-        ):
-            context.load_verify_locations(
-                cafile=None if is_folder else tls.ca_location, capath=tls.ca_location if is_folder else None
-            )
-    if tls.ca_pem is not None:
-        with _readable("ssl.ca.pem", "...", "certificates in PEM format"):
-            context.load_verify_locations(cadata=tls.ca_pem)
+    authorities.trust(context, "ssl.ca", tls.ca_location, tls.ca_pem)
     if tls.crl_location is not None:
-        with _readable("ssl.crl.location", tls.crl_location, "a PEM file of revocation lists"):
+        with readable("ssl.crl.location", tls.crl_location, "a PEM file of revocation lists"):
             context.load_verify_locations(cafile=tls.crl_location)
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
-
-
-def _trust_the_system(context: ssl.SSLContext) -> None:
-    context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    found = ssl.get_default_verify_paths()
-    if not (found.cafile or found.capath):
-        usual = next((path for path in _USUAL_AUTHORITIES if Path(path).is_file()), None)
-        if usual is not None:
-            context.load_verify_locations(cafile=usual)
-
-
-def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    """Load this client's certificate and key, which Python accepts as files only."""
-    with (
-        _as_file("ssl.certificate", tls.certificate_location, tls.certificate_pem) as certificate,
-        _as_file("ssl.key", tls.key_location, tls.key_pem) as key,
-    ):
-        if certificate is None:
-            return
-        # OpenSSL does not report which of the two is wrong.
-        for location_key, location in (
-            ("ssl.certificate.location", tls.certificate_location),
-            ("ssl.key.location", tls.key_location),
-        ):
-            with _readable(location_key, location or "...", "a PEM file that this process can read"):
-                _ = location is None or Path(location).read_bytes()
-        shown = tls.certificate_location or "..."
-        what = "a certificate and its key in PEM format, and set ssl.key.password if the key is encrypted"
-        with _readable("ssl.certificate.location", shown, what):
-            # Without a password OpenSSL would prompt for one at the terminal.
-            context.load_cert_chain(certificate, key, password=lambda: tls.key_password or "")
-
-
-@contextmanager
-def _as_file(kind: str, location: str | None, text: str | None) -> Iterator[str | None]:
-    """The file; for a text, one that only this user can read, and only during the block."""
-    if location is not None or text is None:
-        yield location
-        return
-    try:
-        opened = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115 - the next statement closes it
-    except OSError as error:
-        remedy = f"no temporary file for OpenSSL can be created ({error.strerror}); set {kind}.location or TMPDIR"
-        raise ConfigurationError(f"{kind}.pem", "...", remedy) from error
-    with opened as file:
-        file.write(text)
-        file.flush()
-        yield file.name
-
-
-@contextmanager
-def _readable(key: str, value: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        raise ConfigurationError(key, value, f"{reason}; set it to {what}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(key, value, f"{reason}; set it to {what}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from consumer_membership.config import TlsSettings
+from consumer_membership.config import TlsSettings, authorities
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.network import tls as tls_module
 from consumer_membership.runtime.network.tls import explain, tls_context
@@ -144,9 +146,9 @@ def test_tls_context_finds_the_systems_authorities_outside_openssls_paths(
     server = server_context(made, tmp_path)
     nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")  # type: ignore[arg-type]  # as where there are none
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
-    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ("/no/such/file", made.ca_file))
+    monkeypatch.setattr(authorities, "_USUAL", ("/no/such/file", made.ca_file))
     shake_hands(tls_context(TlsSettings()), server)
-    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ())
+    monkeypatch.setattr(authorities, "_USUAL", ())
     assert "not trusted" in failure(tls_context(TlsSettings()), server)
 
 
@@ -172,6 +174,19 @@ def test_tls_context_rejects_a_revoked_certificate(made: Materials, tmp_path: Pa
     assert "certificate revoked" in failure(tls_context(replace(tls, crl_location=made.crl_file)), server)
 
 
+def test_tls_context_with_probe_trusts_only_the_first_usual_file(
+    made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssl.ca.location=probe uses the first existing file of the list, as librdkafka does."""
+    server, probe = server_context(made, tmp_path), TlsSettings(ca_location="probe")
+    monkeypatch.setattr(authorities, "_USUAL", ("/no/such/file", made.ca_file, made.foreign_ca_file))
+    shake_hands(tls_context(probe), server)
+    monkeypatch.setattr(authorities, "_USUAL", (made.foreign_ca_file, made.ca_file))
+    assert "not trusted" in failure(tls_context(probe), server)
+    monkeypatch.setattr(authorities, "_USUAL", ())
+    tls_context(probe)
+
+
 # ---- this client's ---------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +208,55 @@ def test_tls_context_accepts_the_clients_certificate_as_files_or_text(made: Mate
         replace(base, certificate_pem=made.client_cert_pem, key_pem=made.encrypted_key_pem, key_password=password),
     ):
         shake_hands(tls_context(tls), server)
+
+
+def test_tls_context_reads_a_keystore_with_its_password(made: Materials, tmp_path: Path) -> None:
+    """ssl.keystore.location has the certificate and the key; a wrong password or file raises with the key."""
+    server = server_context(made, tmp_path, wants_certificate=True)
+    tls = TlsSettings(
+        ca_location=made.ca_file, keystore_location=made.keystore_file, keystore_password=made.keystore_password
+    )
+    shake_hands(tls_context(tls), server)
+    absent, empty = str(tmp_path / "absent.p12"), tmp_path / "empty.p12"
+    empty.write_bytes(b"")
+    for wrong in (
+        replace(tls, keystore_password="wrong-secret"),  # noqa: S106
+        replace(tls, keystore_password=None),
+        replace(tls, keystore_location=absent),
+        replace(tls, keystore_location=str(empty)),
+        replace(tls, keystore_location=made.truststore_file),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            tls_context(wrong)
+        assert caught.value.key == "ssl.keystore.location"
+        assert caught.value.value == wrong.keystore_location
+        assert "wrong-secret" not in str(caught.value)
+
+
+def test_tls_context_without_cryptography_names_the_extra_for_keystores(
+    made: Materials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only keystores need the package."""
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    tls = TlsSettings(keystore_location=made.keystore_file, keystore_password=made.keystore_password)
+    with pytest.raises(ConfigurationError, match=r"consumer-membership\[pkcs12\]"):
+        tls_context(tls)
+    tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has files in memory")
+def test_tls_context_writes_texts_and_keystores_to_no_disk(
+    made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates and keys as text, and those of a keystore, are files in memory while OpenSSL reads them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    server = server_context(made, tmp_path, wants_certificate=True)
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    keystore = TlsSettings(keystore_location=made.keystore_file, keystore_password=made.keystore_password)
+    for own in (TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem), keystore):
+        shake_hands(tls_context(replace(own, ca_location=made.ca_file)), server)
+    assert len(list(descriptors.iterdir())) == before
 
 
 def test_tls_context_explains_a_client_certificate_that_the_broker_rejects(made: Materials, tmp_path: Path) -> None:
@@ -245,10 +309,26 @@ def test_tls_context_raises_for_an_encrypted_key_instead_of_prompting(made: Mate
     assert "PRIVATE KEY" not in str(caught.value)
 
 
+def test_tls_context_without_files_in_memory_reads_texts_from_temporary_files(
+    made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Other systems, such as macOS, have no files in memory; no temporary file stays."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    server = server_context(made, tmp_path, wants_certificate=True)
+    keystore = TlsSettings(keystore_location=made.keystore_file, keystore_password=made.keystore_password)
+    for own in (TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem), keystore):
+        shake_hands(tls_context(replace(own, ca_location=made.ca_file)), server)
+    assert list(folder.iterdir()) == []
+
+
 def test_tls_context_with_certificate_text_raises_without_a_temporary_folder(
     made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On a read-only system, files work instead of text."""
+    """On a read-only system without files in memory, files work instead of text."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match=r"ssl\.certificate\.pem.*\.location or TMPDIR"):
         tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
