@@ -195,7 +195,7 @@ def refuse_connection(given: Mapping[str, object], protocol: SecurityProtocol, *
     if has_guardian and sasl is not None and sasl.mechanism is SaslMechanism.OAUTHBEARER:
         key = "crash.guardian.enable"
         remedy = (
-            "not supported with OAUTHBEARER: after the process has died, its oauth_cb cannot fetch a new token; remove "
+            "not supported with OAUTHBEARER: after the process has died, no process fetches a new token; remove "
             "the key (a dead member then leaves after its session timeout), or use a sasl.mechanism with a password"
         )
         raise ConfigurationError(key, given.get(key), remedy)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
+from consumer_membership.config import oidc_keys
+from consumer_membership.config.keys import OF_LIBRDKAFKA
 from consumer_membership.config.settings import (
     KerberosSettings,
     SaslMechanism,
@@ -21,11 +23,6 @@ from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.light_dataclasses import dataclass
 
 _KEEP = "or keep confluent_kafka.Consumer for this cluster"
-_PKCS12 = (
-    "a PKCS#12 keystore cannot be read by the membership's own connections; convert it (`openssl pkcs12 -in KEYSTORE "
-    "-clcerts -nokeys -out cert.pem`, `openssl pkcs12 -in KEYSTORE -nocerts -out key.pem`), and set "
-    "ssl.certificate.location and ssl.key.location, with the passphrase of the key in ssl.key.password"
-)
 _OF_OPENSSL = (
     f"the membership's own connections do not support it; remove the key, so that OpenSSL's defaults apply, {_KEEP}"
 )
@@ -44,6 +41,8 @@ _TLS_TEXTS = (
     "key_location",
     "key_pem",
     "key_password",
+    "keystore_location",
+    "keystore_password",
     "cipher_suites",
 )
 HONORED_BY_TLS = frozenset(
@@ -54,8 +53,6 @@ HONORED_BY_TLS = frozenset(
     }
 )
 _REFUSED_BY_TLS: Mapping[str, str] = {
-    "ssl.keystore.location": _PKCS12,
-    "ssl.keystore.password": _PKCS12,
     "ssl.curves.list": _OF_OPENSSL,
     "ssl.sigalgs.list": _OF_OPENSSL,
     "ssl.providers": _FOREIGN_KEY,
@@ -67,8 +64,6 @@ _REFUSED_BY_TLS: Mapping[str, str] = {
     ),
 }
 _BESIDE = "(the same file if it has both), or remove this key"
-#: The value for the system's certificates.
-_PROBE = "probe"
 
 #: One key with two names; librdkafka sets both in order, so the later one applies.
 _MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
@@ -96,16 +91,17 @@ _NO_GSSAPI_LIBRARY = (
     "GSSAPI (Kerberos), which is also librdkafka's default, needs the package gssapi: run `pip install "
     f"'consumer-membership[kerberos]'`, or set sasl.mechanism to one of {_MECHANISMS}"
 )
-#: Keys for OAUTHBEARER only; https.* concerns the retrieval of tokens from a server (OIDC).
+#: Keys for OAUTHBEARER only; https.* concerns the token endpoint of OIDC.
 _BEARER = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
-#: Values that request nothing.
-_ASKS_NOTHING: Mapping[str, frozenset[str]] = {
-    "sasl.oauthbearer.method": frozenset({"default"}),
-    "enable.sasl.oauthbearer.unsecure.jwt": frozenset({"false", "f", "0"}),
-}
-_TOKENS = (
-    "this package receives tokens only from oauth_cb: set an oauth_cb that fetches the token and returns it, with its "
-    "extensions if it has any, and remove this key"
+#: Both connections honor these keys: this package fetches the tokens. Without `sasl.oauthbearer.method=oidc` they have
+#: no effect, as in librdkafka.
+HONORED_BY_OIDC = frozenset(
+    key for key in OF_LIBRDKAFKA if key.startswith(("sasl.oauthbearer.", "https.")) and key not in HONORED_BY_SASL
+)
+_UNSECURE = "enable.sasl.oauthbearer.unsecure.jwt"
+_FALSE = frozenset({"false", "f", "0"})
+_NO_UNSECURE = (
+    "unsigned tokens are for tests of librdkafka; set an oauth_cb that returns such a token, and remove this key"
 )
 
 #: The characters that C's isspace() accepts.
@@ -137,8 +133,6 @@ def tls_settings(
     if not protocol.uses_tls:
         return None
     texts = {name: _text(given, f"ssl.{name.replace('_', '.')}") for name in _TLS_TEXTS}
-    if texts["ca_location"] == _PROBE:
-        texts["ca_location"] = None
     return TlsSettings(**texts, verifies=verifies, checks_hostname=verifies and checks_hostname)
 
 
@@ -174,11 +168,26 @@ def _library_folder(name: str) -> str:
 
 
 def with_shared_tokens(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the configuration with an oauth_cb that both librdkafka and the membership can call."""
+    """Return the configuration with an oauth_cb that both librdkafka and the membership can call.
+
+    It calls the application's oauth_cb, or requests tokens from a token endpoint (OIDC).
+    """
     callback = given.get("oauth_cb")
-    if not callable(callback):
+    if callable(callback):
+        return {**given, "oauth_cb": SharedTokens(callback, _text(given, "sasl.oauthbearer.config"))}
+    if not _needs_endpoint(given):
         return dict(given)
-    return {**given, "oauth_cb": SharedTokens(callback, _text(given, "sasl.oauthbearer.config"))}
+    from consumer_membership.config.token_endpoint import TokenEndpoint
+
+    endpoint = TokenEndpoint(oidc_keys.oidc_settings(given))
+    return {**given, "oauth_cb": SharedTokens.of_endpoint(endpoint)}
+
+
+def _needs_endpoint(given: Mapping[str, object]) -> bool:
+    """Return whether the brokers require a token, and it comes from a token endpoint."""
+    protocol = str(given.get("security.protocol", "")).strip().lower()
+    uses_sasl = protocol in {SecurityProtocol.SASL_PLAINTEXT.value, SecurityProtocol.SASL_SSL.value}
+    return uses_sasl and _mechanism(given) == SaslMechanism.OAUTHBEARER.value and oidc_keys.uses_oidc(given)
 
 
 def _unhonored_by_tls(given: Mapping[str, object]) -> Iterator[Refusal]:
@@ -187,7 +196,8 @@ def _unhonored_by_tls(given: Mapping[str, object]) -> Iterator[Refusal]:
             yield Refusal(key=key, remedy=_REFUSED_BY_TLS.get(key) or _unknown(key))
     certificates = _present(given, "ssl.certificate.location", "ssl.certificate.pem")
     keys = _present(given, "ssl.key.location", "ssl.key.pem")
-    for pair in (certificates, keys):
+    keystores = _present(given, "ssl.keystore.location")
+    for pair in (certificates, keys, [*keystores, *certificates, *keys][:2] if keystores else []):
         for text in pair[1:]:
             remedy = f"{pair[0]} is also set, and OpenSSL would mix both; set only one of them"
             yield Refusal(key=text, remedy=remedy)
@@ -223,9 +233,13 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
         if "oauth_cb" not in given:
             remedy = (
                 "OAUTHBEARER needs tokens; set an oauth_cb that fetches one and returns (token, expiry in seconds "
-                "since 1970), or another sasl.mechanism"
+                "since 1970), or sasl.oauthbearer.method=oidc, or another sasl.mechanism"
             )
             yield Refusal(key="oauth_cb", remedy=remedy)
+        tokens = given.get("oauth_cb")
+        has_callback = tokens is not None and not (isinstance(tokens, SharedTokens) and tokens.is_of_endpoint)
+        for key, remedy in oidc_keys.refusals(given, has_callback=has_callback):
+            yield Refusal(key=key, remedy=remedy)
     else:
         for key in ("sasl.username", "sasl.password"):
             if not _present(given, key):
@@ -235,10 +249,14 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
 
 def _remedy_of_sasl_key(key: str, value: str, mechanism: str) -> str | None:
     """Return why the key cannot be honored with this mechanism; None if it can, or does not apply."""
-    if key in HONORED_BY_SASL or key in ONLY_FOR_KINIT or value in _ASKS_NOTHING.get(key, ()):
+    if key in HONORED_BY_SASL or key in HONORED_BY_OIDC or key in ONLY_FOR_KINIT:
+        return None
+    if key == _UNSECURE and value in _FALSE:
         return None
     if key.startswith(_BEARER):
-        return _TOKENS if mechanism == SaslMechanism.OAUTHBEARER.value else None
+        if mechanism != SaslMechanism.OAUTHBEARER.value:
+            return None
+        return _NO_UNSECURE if key == _UNSECURE else _unknown(key)
     return _unknown(key) if key.startswith(("sasl.", "enable.sasl.")) else None
 
 

@@ -1,4 +1,4 @@
-"""Bearer tokens for both kinds of connections: call the application's `oauth_cb` once for both.
+"""Bearer tokens for both kinds of connections: call the application's `oauth_cb`, or the token endpoint, once for both.
 
 librdkafka calls `oauth_cb` on its own thread, and the membership's connections also need tokens. An application's
 callback expects one caller, and each call costs a request to the token server. So both request tokens here. Nothing
@@ -8,22 +8,32 @@ here is ever printed: a token is equivalent to a password.
 from __future__ import annotations
 
 import math
+import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from threading import Lock
 from types import MappingProxyType
-from typing import SupportsFloat
+from typing import TYPE_CHECKING, Self, SupportsFloat
 
 from consumer_membership.config.settings import Token
-from consumer_membership.errors import AuthenticationError
+from consumer_membership.errors import AuthenticationError, ConfigurationError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.text import problem_of
+
+if TYPE_CHECKING:
+    from consumer_membership.config.token_endpoint import TokenEndpoint
 
 #: The part of its lifetime for which a token is used. librdkafka requests the next token at 80 % of the lifetime that
 #: remained when it received this one, and must not receive the same token again.
 USED_LIFE = 0.75
+#: The part of a fetched token's lifetime that librdkafka receives, at random: so it requests the next token at 60 to
+#: 80 % of the lifetime, and the clients of a fleet that started together do not request theirs together.
+_SHOWN_LIFE = (0.75, 1.0)
+#: How long the first token may take if the endpoint is unavailable: as long as confluent-kafka waits for an `oauth_cb`.
+_FIRST_WITHIN_S = 10.0
+_FIRST_AGAIN_S = 0.25
 
 _REMEDY = "return (token, expiry in seconds since 1970[, principal[, dict of extensions]])"
 _SHORTEST, _LONGEST = 2, 4
@@ -63,10 +73,49 @@ class SharedTokens:
         self._callback = callback
         self._config_text = config_text
         self._clock = clock
+        self._endpoint: TokenEndpoint | None = None
         self._lock = Lock()
         self._kept: _Kept | None = None
         #: Why the latest call of the callback returned no token; empty if it did.
         self.last_failure = ""
+
+    @classmethod
+    def of_endpoint(cls, endpoint: TokenEndpoint, clock: Callable[[], float] = time.time) -> Self:
+        """Return the tokens of a token endpoint, which this package requests instead of librdkafka."""
+        made = cls(endpoint, None, clock)
+        made._endpoint = endpoint
+        return made
+
+    @property
+    def is_of_endpoint(self) -> bool:
+        """Whether the tokens come from a token endpoint, not from the application's callback."""
+        return self._endpoint is not None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the source: another process, such as a task of Spark, fetches its own tokens."""
+        if self._endpoint is not None:
+            return type(self).of_endpoint, (self._endpoint,)
+        return type(self), (self._callback, self._config_text)
+
+    def prepare(self) -> None:
+        """Fetch the first token from a token endpoint before a handle waits for it; does nothing for an `oauth_cb`.
+
+        An endpoint that is unavailable is requested again for ten seconds.
+
+        Raises:
+            AuthenticationError: the endpoint rejected the request, or stayed unavailable.
+            ConfigurationError: a file cannot be read.
+        """
+        if self._endpoint is None:
+            return
+        # Only clients with OIDC need these modules.
+        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+        from consumer_membership.config.token_endpoint import EndpointUnavailableError
+
+        again = retry_if_exception_type(EndpointUnavailableError)
+        wait, stop = wait_fixed(_FIRST_AGAIN_S), stop_after_delay(_FIRST_WITHIN_S)
+        Retrying(retry=again, wait=wait, stop=stop, reraise=True)(self.token)
 
     def __call__(self, config: str | None) -> object:
         """Return the callback's result or raise its exception, unchecked: librdkafka reports errors in its own way.
@@ -80,10 +129,10 @@ class SharedTokens:
             try:
                 returned = self._callback(config)
             except Exception as error:
-                self.last_failure = _raised(error)
+                self.last_failure = _raised(error) if self._endpoint is None else str(error)
                 raise
             try:
-                self._keep(returned)
+                returned = self._keep(returned).returned
             except AuthenticationError as error:
                 self.last_failure = str(error)
                 if not all(problem_of(text, None) is None for text in _texts_in(returned)):
@@ -104,7 +153,7 @@ class SharedTokens:
                 return kept.token
             try:
                 return self._fetched().token
-            except AuthenticationError as error:
+            except (AuthenticationError, ConfigurationError) as error:
                 self.last_failure = str(error)
                 old = self._kept
                 if old is not None and self._clock() < old.token.expires_at:
@@ -115,6 +164,8 @@ class SharedTokens:
         try:
             returned = self._callback(self._config_text)
         except Exception as error:
+            if self._endpoint is not None:
+                raise
             raise AuthenticationError(_raised(error)) from error
         return self._keep(returned)
 
@@ -125,10 +176,19 @@ class SharedTokens:
     def _keep(self, returned: object) -> _Kept:
         now = self._clock()
         token = _token_of(returned, now)
-        good_until = now + USED_LIFE * (token.expires_at - now)
+        shown_life_s = token.expires_at - now
+        if self._endpoint is not None:
+            shown_life_s *= random.uniform(*_SHOWN_LIFE)  # noqa: S311 - no secret
+            returned = _with_expiry(returned, now + shown_life_s)
+        good_until = now + USED_LIFE * shown_life_s
         self.last_failure = ""
         self._kept = kept = _Kept(returned=returned, token=token, good_until=good_until)
         return kept
+
+
+def _with_expiry(returned: object, expires_at: float) -> object:
+    """Return a callback's valid result with another end."""
+    return (returned[0], expires_at, *returned[2:]) if isinstance(returned, tuple) else returned
 
 
 def _raised(error: Exception) -> str:

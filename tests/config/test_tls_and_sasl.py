@@ -92,7 +92,7 @@ def test_crash_guardian_rejects_oauthbearer() -> None:
     tokens = {**BEARER, "oauth_cb": lambda _: ("token", 1_000_000.0)}
     refused = refusal(tokens, wanted)
     assert (refused.key, refused.value) == ("crash.guardian.enable", "true")
-    assert "its oauth_cb cannot fetch a new token; remove the key" in str(refused)
+    assert "no process fetches a new token; remove the key" in str(refused)
     config(tokens, {"crash.guardian.enable": "false"})
     # A protocol without SASL ignores the mechanism.
     config({"security.protocol": "ssl", "sasl.mechanism": "OAUTHBEARER"}, wanted)
@@ -111,10 +111,14 @@ def test_tls_without_keys_uses_system_trust_store() -> None:
     [
         ({"ssl.ca.location": "/ca"}, TlsSettings(ca_location="/ca")),
         ({"ssl.ca.location": Path("/ca")}, TlsSettings(ca_location="/ca")),
-        ({"ssl.ca.location": "probe"}, TlsSettings()),
+        ({"ssl.ca.location": "probe"}, TlsSettings(ca_location="probe")),
         ({"ssl.ca.pem": "PEM"}, TlsSettings(ca_pem="PEM")),
         ({"ssl.ca.location": "/ca", "ssl.ca.pem": "PEM"}, TlsSettings(ca_location="/ca", ca_pem="PEM")),
-        ({"ssl.ca.location": "probe", "ssl.ca.pem": "PEM"}, TlsSettings(ca_pem="PEM")),
+        ({"ssl.ca.location": "probe", "ssl.ca.pem": "PEM"}, TlsSettings(ca_location="probe", ca_pem="PEM")),
+        (
+            {"ssl.keystore.location": "/store.p12", "ssl.keystore.password": HUNTER, "ssl.key.password": HUNTER},
+            TlsSettings(keystore_location="/store.p12", keystore_password=HUNTER, key_password=HUNTER),
+        ),
         ({"ssl.crl.location": "/crl"}, TlsSettings(crl_location="/crl")),
         (CLIENT_CERTIFICATE, TlsSettings(certificate_location="/cert.pem", key_location="/key.pem")),
         (
@@ -150,8 +154,6 @@ def test_tls_and_sasl_text_is_parsed_as_in_librdkafka() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("ssl.keystore.location", "/store.p12", "openssl pkcs12"),
-        ("ssl.keystore.password", "hunter2", "ssl.certificate.location and ssl.key.location"),
         ("ssl.curves.list", "P-256", "remove the key"),
         ("ssl.sigalgs.list", "RSA+SHA256", "remove the key"),
         ("ssl.providers", "default", "ssl.key.location"),
@@ -183,6 +185,14 @@ def test_certificate_or_key_given_as_file_and_pem_is_rejected(kind: str) -> None
     refused = refusal(SSL, CLIENT_CERTIFICATE, {f"ssl.{kind}.pem": "PEM"})
     assert refused.key == f"ssl.{kind}.pem"
     assert f"ssl.{kind}.location is also set" in str(refused)
+
+
+@pytest.mark.parametrize("key", ["ssl.certificate.location", "ssl.key.pem"])
+def test_keystore_with_certificate_or_key_is_rejected(key: str) -> None:
+    """Librdkafka would load both, one over the other."""
+    refused = refusal(SSL, {"ssl.keystore.location": "/store.p12", key: "x"})
+    assert refused.key == key
+    assert "ssl.keystore.location is also set" in str(refused)
 
 
 # ---- SASL -----------------------------------------------------------------------------------------------------------
@@ -222,10 +232,8 @@ def test_later_sasl_mechanism_key_wins() -> None:
         ({**PLAIN, "sasl.of.tomorrow": "x"}, "sasl.of.tomorrow", "No such configuration property"),
         ({**PLAIN, "sasl.jaas.config": "x"}, "sasl.jaas.config", "set sasl.mechanism, sasl.username"),
         (BEARER, "oauth_cb", "set an oauth_cb"),
-        ({**BEARER, "sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method", "set an oauth_cb"),
-        ({**BEARER, "oauth_cb": print, "sasl.oauthbearer.method": "OIDC"}, "sasl.oauthbearer.method", "oauth_cb"),
-        ({**BEARER, "oauth_cb": print, "sasl.oauthbearer.scope": "all"}, "sasl.oauthbearer.scope", "oauth_cb"),
-        ({**BEARER, "oauth_cb": print, "https.ca.location": "/ca"}, "https.ca.location", "oauth_cb"),
+        ({**BEARER, "sasl.oauthbearer.scope": "all"}, "oauth_cb", "or sasl.oauthbearer.method=oidc"),
+        ({**BEARER, "oauth_cb": print, "sasl.oauthbearer.of.tomorrow": "x"}, "sasl.oauthbearer.of.tomorrow", "No such"),
         (
             {**BEARER, "enable.sasl.oauthbearer.unsecure.jwt": "true"},
             "enable.sasl.oauthbearer.unsecure.jwt",
@@ -366,6 +374,20 @@ CONSTRUCTED: dict[str, Keys] = {
     "mechanism after a blank": {**PLAIN, "sasl.mechanism": " PLAIN"},
     "matching prefix": {**SSL, "bootstrap.servers": "ssl://127.0.0.1:1"},
     "token": {**BEARER, "oauth_cb": lambda _: ("t", 4e9)},
+    "token of a callback beside the keys of oidc": {
+        **BEARER,
+        "oauth_cb": lambda _: ("t", 4e9),
+        "sasl.oauthbearer.method": "OIDC",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "x",
+        "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/",
+    },
+    "keys of oidc without its method": {
+        **BEARER,
+        "oauth_cb": lambda _: ("t", 4e9),
+        "sasl.oauthbearer.scope": "x",
+        "https.ca.pem": "x",
+    },
     "token by the default method": {
         **BEARER,
         "oauth_cb": lambda _: ("t", 4e9, "me", {"a": "b"}),

@@ -19,13 +19,13 @@ from confluent_kafka import cimpl
 
 from consumer_membership.config.keys import KEPT_FROM_THE_FETCHER
 from consumer_membership.config.model import READERS
-from consumer_membership.config.tls_and_sasl import HONORED_BY_SASL, HONORED_BY_TLS
+from consumer_membership.config.tls_and_sasl import HONORED_BY_OIDC, HONORED_BY_SASL, HONORED_BY_TLS
 
 _ROW = re.compile(
     r"^(?P<key>[a-z][\w.]*)\s*\|\s*(?P<of>[CP*])\s*\|\s*(?P<range>[^|]*?)\s*\|\s*(?P<default>[^|]*?)\s*\|", re.MULTILINE
 )
 #: Prefixes that `tls_and_sasl` refuses where they would matter.
-_REFUSED_PREFIXES = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
+_REFUSED_PREFIXES = ("enable.sasl.oauthbearer.",)
 
 
 class Who(Enum):
@@ -139,6 +139,11 @@ _SAID: Mapping[str, tuple[Who, str]] = {
     "resolve_cb": (Who.REFUSED, _C_FUNCTION),
     "sasl.kerberos.kinit.cmd": (Who.FETCH, _FOR_KINIT),
     "sasl.kerberos.min.time.before.relogin": (Who.FETCH, _FOR_KINIT),
+    "sasl.oauthbearer.metadata.authentication.type": (
+        Who.BOTH,
+        "with `sasl.oauthbearer.method=oidc`; `aws_iam` is refused: set an `oauth_cb`",
+    ),
+    "sasl.oauthbearer.method": (Who.BOTH, "`oidc` needs the extra `oidc`"),
     "share.acknowledgement.mode": (Who.NOBODY, _OF_SHARES),
     "socket.blocking.max.ms": (Who.NOBODY, "deprecated in librdkafka"),
     "socket.max.fails": (
@@ -151,8 +156,8 @@ _SAID: Mapping[str, tuple[Who, str]] = {
     "ssl.curves.list": (Who.REFUSED, "with TLS"),
     "ssl.engine.id": (Who.REFUSED, "with TLS"),
     "ssl.engine.location": (Who.REFUSED, "with TLS"),
-    "ssl.keystore.location": (Who.REFUSED, "with TLS; use PEM files"),
-    "ssl.keystore.password": (Who.REFUSED, "with TLS; use PEM files"),
+    "ssl.keystore.location": (Who.BOTH, "PKCS#12; needs the extra `pkcs12`"),
+    "ssl.keystore.password": (Who.BOTH, "the password of `ssl.keystore.location`"),
     "ssl.providers": (Who.REFUSED, "with TLS"),
     "ssl.sigalgs.list": (Who.REFUSED, "with TLS"),
     "ssl_ca": (Who.REFUSED, _INTERNAL),
@@ -225,6 +230,8 @@ def verdict(key: str) -> Verdict | None:
         return Verdict(*_SAID[key])
     if key in READERS or key in HONORED_BY_TLS or key in HONORED_BY_SASL:
         return Verdict(Who.MEMBERSHIP if key in KEPT_FROM_THE_FETCHER else Who.BOTH, "")
+    if key in HONORED_BY_OIDC:
+        return Verdict(Who.BOTH, "with `sasl.oauthbearer.method=oidc`")
     if key in KEPT_FROM_THE_FETCHER:
         return Verdict(Who.MEMBERSHIP, "")
     if key.startswith(_REFUSED_PREFIXES):

@@ -32,6 +32,8 @@ _KERBEROS_REMEDY = (
     "this consumer cannot fetch; build librdkafka with libsasl2 and install confluent-kafka from source, as "
     "docs/operating/tls-sasl-acls.md shows, or set another sasl.mechanism"
 )
+#: confluent-kafka's text for the exception of any oauth_cb.
+_NO_REASON = "OAuth callback raised exception"
 _STATISTICS_KEY = "statistics.interval.ms"
 #: How librdkafka names a key: as a property, else in quotes, or at the beginning of OpenSSL's text about it.
 _NAMED_KEYS = (
@@ -117,12 +119,16 @@ class Handles:
 
         Raises:
             ConfigurationError: librdkafka rejects a key or its value; the message has the key.
-            AuthenticationError: oauth_cb returned no token that librdkafka accepts, within 10 s.
+            AuthenticationError: oauth_cb returned no token that librdkafka accepts, within 10 s; or the token endpoint
+                rejected this client, or did not respond for 10 s.
         """
         config = {**self._config(), **self._credentials}
+        tokens = config.get("oauth_cb")
+        if isinstance(tokens, SharedTokens):
+            tokens.prepare()
         try:
             return self._make_handle(
-                {**config, **self._noting_callbacks(has_statistics=str(config.get(_STATISTICS_KEY, 0)) != "0")}
+                {**config, **self._noting_callbacks(tokens, has_statistics=str(config.get(_STATISTICS_KEY, 0)) != "0")}
             )
         except KafkaException as refused:
             error = refused.args[0]
@@ -131,13 +137,13 @@ class Handles:
                 raise AuthenticationError(_without_token(message, config.get("oauth_cb"))) from refused
             raise _refusal(message.strip(), config) from refused
 
-    def _noting_callbacks(self, *, has_statistics: bool) -> dict[str, object]:
+    def _noting_callbacks(self, tokens: object, *, has_statistics: bool) -> dict[str, object]:
         """The callbacks that the handle gets: they note the reports for the user's callbacks until after the fetch."""
         note, given = self.reports.note, self._callbacks
         error_cb, throttle_cb = given.error_cb, given.throttle_cb
         noting: dict[str, object] = {}
         if error_cb is not None:
-            noting["error_cb"] = lambda error: note(lambda: error_cb(error))
+            noting["error_cb"] = lambda error: note(lambda: error_cb(_with_reason(error, tokens)))
         if given.stats_cb is not None or has_statistics:
             noting["stats_cb"] = lambda text: note(lambda: self._on_statistics(text))
         if throttle_cb is not None:
@@ -164,6 +170,15 @@ def _refusal(message: str, config: Mapping[str, object]) -> ConfigurationError:
     named = next(filter(None, (re.search(pattern, message) for pattern in _NAMED_KEYS)), None)
     key = next(filter(None, named.groups()), "plugin.library.paths") if named is not None else "configuration"
     return ConfigurationError(key, shown(key, config.get(key)), f"{message} (rejected by librdkafka)")
+
+
+def _with_reason(error: KafkaError, tokens: object) -> KafkaError:
+    """Return librdkafka's error about a missing token, with the reason: librdkafka receives only that there is one."""
+    text = error.str()
+    if not text.endswith(_NO_REASON):
+        return error
+    why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
+    return KafkaError(error.code(), f"{text.removesuffix(_NO_REASON)}{why}") if why else error
 
 
 def _without_token(message: str, tokens: object) -> str:

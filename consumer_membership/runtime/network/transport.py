@@ -353,7 +353,8 @@ async def _open(
     traffic: Traffic | None,
     on_silence: Callable[[str], None],
 ) -> BrokerConnection:
-    stage, hint = "no credentials", "oauth_cb has not returned, or the Kerberos KDC does not respond"
+    stage = "no credentials"
+    hint = "oauth_cb, the token endpoint or the Kerberos KDC has not responded"
     sock = _socket(address, settings)
     connection: BrokerConnection | None = None
     silence: asyncio.TimerHandle | None = None

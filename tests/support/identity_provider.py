@@ -1,0 +1,165 @@
+"""An identity provider on loopback: a token endpoint and its keys over TLS, signed tokens, and outages on demand.
+
+Tokens are those of a real provider: JSON Web Tokens with RS256 and a key id, which a broker verifies with the keys that
+this server publishes. `tests/integration/test_keycloak.py` has the same tests with Keycloak.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import RSAKey
+
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.secured import Materials, server_context
+
+CLIENT, SECRET = "orders-app", "provider-secret"
+AUDIENCE = "kafka"
+ISSUER = "https://identity.test"
+
+
+class Request(NamedTuple):
+    """A request to the token endpoint: its form, its Authorization header and its time (`time.monotonic`)."""
+
+    form: Mapping[str, str]
+    authorization: str | None
+    at: float
+
+
+class Provider:
+    """The provider; `start` and `stop` may be called in turn, and the port stays."""
+
+    def __init__(self, tls: ssl.SSLContext, client_key: RSAKey) -> None:
+        (self.port,) = draw_ports(1)
+        self._tls = tls
+        self._key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
+        self._client_key = client_key
+        self._server: ThreadingHTTPServer | None = None
+        self.requests: list[Request] = []
+        #: Seconds for which a token is valid.
+        self.lifetime_s = 3600.0
+        #: If set, the status and the JSON of each response instead of a token.
+        self.outage: tuple[int, Mapping[str, object]] | None = None
+        #: Claims that replace those of tokens; None removes one.
+        self.claims: dict[str, object] = {}
+
+    @property
+    def base_url(self) -> str:
+        """The address that the server's certificate has."""
+        return f"https://localhost:{self.port}"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.base_url}/token"
+
+    @property
+    def jwks_url(self) -> str:
+        return f"{self.base_url}/jwks"
+
+    def start(self) -> None:
+        """Serve from now on."""
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(200, {"keys": [provider._key.as_dict(private=False)]})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                form = dict(parse_qsl(body.decode()))
+                provider.requests.append(Request(form, self.headers.get("Authorization"), time.monotonic()))
+                self._answer(*(provider.outage or provider.answer(form, self.headers.get("Authorization"))))
+
+            def _answer(self, status: int, content: Mapping[str, object]) -> None:
+                body = json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self._server = ThreadingHTTPServer((LOOPBACK, self.port), Handler)
+        self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse connections from now on."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def answer(self, form: Mapping[str, str], authorization: str | None) -> tuple[int, Mapping[str, object]]:
+        """Return the status and the content of the response to a request for a token."""
+        match form.get("grant_type"):
+            case "client_credentials":
+                expected = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+                if authorization != f"Basic {expected}":
+                    return 401, {"error": "invalid_client", "error_description": "Invalid client or secret"}
+                subject = CLIENT
+            case "urn:ietf:params:oauth:grant-type:jwt-bearer":
+                try:
+                    claims = jwt.decode(form["assertion"], self._client_key, algorithms=["RS256", "ES256"]).claims
+                except (JoseError, ValueError):
+                    return 400, {"error": "invalid_grant", "error_description": "Invalid assertion"}
+                if claims.get("aud") != self.token_url or claims["exp"] < time.time():
+                    return 400, {"error": "invalid_grant", "error_description": "Invalid audience or expired"}
+                subject = str(claims["sub"])
+            case other:
+                return 400, {"error": "unsupported_grant_type", "error_description": f"{other}"}
+        return 200, {"access_token": self.token(subject, form.get("scope")), "token_type": "Bearer"}
+
+    def token(self, subject: str, scope: str | None = None) -> str:
+        """Return a signed token."""
+        now = time.time()
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "iat": int(now), "exp": now + self.lifetime_s}
+        if scope is not None:
+            claims["scope"] = scope
+        changed = {name: value for name, value in {**claims, **self.claims}.items() if value is not None}
+        return jwt.encode({"alg": "RS256", "kid": "one"}, changed, self._key)
+
+
+@contextmanager
+def identity_provider(made: Materials, folder: Path) -> Iterator[Provider]:
+    """A running provider, whose certificate is of the run's authority; assertions are of the client's key."""
+    provider = Provider(server_context(made, folder), RSAKey.import_key(client_key(folder)))
+    provider.start()
+    try:
+        yield provider
+    finally:
+        provider.stop()
+
+
+def client_key(folder: Path) -> str:
+    """The PEM of the private key with which the client signs its assertions; created once in this folder."""
+    path = folder / "assertion-key.pem"
+    if not path.exists():
+        path.write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
+    return path.read_text()
+
+
+def oidc_config(provider: Provider, made: Materials) -> dict[str, object]:
+    """The keys of a client that gets its tokens with client credentials."""
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.client.id": CLIENT,
+        "sasl.oauthbearer.client.secret": SECRET,
+        "https.ca.location": made.ca_file,
+    }
