@@ -23,7 +23,7 @@ from consumer_membership.text import excerpt, printable
 if TYPE_CHECKING:
     import httpx
 
-logger = logging.getLogger("consumer_membership.tokens")
+_logger = logging.getLogger("consumer_membership.tokens")
 
 #: One request, from the look-up of the name to the end of the response.
 _TIMEOUT_S = 10.0
@@ -84,7 +84,7 @@ class TokenEndpoint:
             self._note_failure(error)
             raise
         if self._failures:
-            logger.info("Token endpoint %s responds again after %d failed requests", self._shown, self._failures)
+            _logger.info("Token endpoint %s responds again after %d failed requests", self._shown, self._failures)
         self._failure, self._failures = None, 0
         return token
 
@@ -92,7 +92,7 @@ class TokenEndpoint:
         backoff_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2.0 ** min(self._failures, 10))
         self._next_at = self._clock() + backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         if not self._failures:
-            logger.warning("No new token; the last one is used until it expires: %s", error)
+            _logger.warning("No new token; the last one is used until it expires: %s", error)
         self._failures += 1
         self._failure = error
 
