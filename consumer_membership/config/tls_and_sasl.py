@@ -230,21 +230,26 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
         remedy = f"Failed to create consumer: Unsupported SASL mechanism: {mechanism}; use one of {_MECHANISMS}"
         yield Refusal(key=_mechanism_key(given), remedy=remedy)
     elif mechanism == SaslMechanism.OAUTHBEARER.value:
-        if "oauth_cb" not in given:
-            remedy = (
-                "OAUTHBEARER needs tokens; set an oauth_cb that fetches one and returns (token, expiry in seconds "
-                "since 1970), or sasl.oauthbearer.method=oidc, or another sasl.mechanism"
-            )
-            yield Refusal(key="oauth_cb", remedy=remedy)
-        tokens = given.get("oauth_cb")
-        has_callback = tokens is not None and not (isinstance(tokens, SharedTokens) and tokens.is_of_endpoint)
-        for key, remedy in oidc_keys.refusals(given, has_callback=has_callback):
-            yield Refusal(key=key, remedy=remedy)
+        yield from _without_tokens(given)
     else:
         for key in ("sasl.username", "sasl.password"):
             if not _present(given, key):
                 remedy = "Failed to create consumer: sasl.username and sasl.password must be set"
                 yield Refusal(key=key, remedy=f"{remedy} for {mechanism}; set both")
+
+
+def _without_tokens(given: Mapping[str, object]) -> Iterator[Refusal]:
+    """Yield the keys for which OAUTHBEARER has no source of tokens, or one that cannot work."""
+    if "oauth_cb" not in given:
+        remedy = (
+            "OAUTHBEARER needs tokens; set an oauth_cb that fetches one and returns (token, expiry in seconds since "
+            "1970), or sasl.oauthbearer.method=oidc, or another sasl.mechanism"
+        )
+        yield Refusal(key="oauth_cb", remedy=remedy)
+    tokens = given.get("oauth_cb")
+    has_callback = tokens is not None and not (isinstance(tokens, SharedTokens) and tokens.is_of_endpoint)
+    for key, remedy in oidc_keys.refusals(given, has_callback=has_callback):
+        yield Refusal(key=key, remedy=remedy)
 
 
 def _remedy_of_sasl_key(key: str, value: str, mechanism: str) -> str | None:

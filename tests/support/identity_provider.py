@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,7 @@ class Provider:
     def __init__(self, tls: ssl.SSLContext, client_key: RSAKey) -> None:
         (self.port,) = draw_ports(1)
         self._tls = tls
-        self._key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
+        self._key = _signing_key()
         self._client_key = client_key
         self._server: ThreadingHTTPServer | None = None
         self.requests: list[Request] = []
@@ -132,6 +133,12 @@ class Provider:
             claims["scope"] = scope
         changed = {name: value for name, value in {**claims, **self.claims}.items() if value is not None}
         return jwt.encode({"alg": "RS256", "kid": "one"}, changed, self._key)
+
+
+@cache
+def _signing_key() -> RSAKey:
+    """The provider's key, which takes a while to make."""
+    return RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
 
 
 @contextmanager
