@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     )
 
     from consumer_membership.clients.consumer import Consumer
+    from consumer_membership.clients.group_member import GroupMember
     from consumer_membership.clients.replacement import install, uninstall
     from consumer_membership.config import ConsumerSettings as ConsumerSettings
     from consumer_membership.health.lifecycle import LifecycleEvent, LifecycleKind
@@ -111,6 +112,7 @@ __all__ = [
     "ElectionType",
     "FatalGroupError",
     "GroupError",
+    "GroupMember",
     "Health",
     "HealthVerdict",
     "IllegalStateException",
@@ -154,7 +156,15 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # names that the installed release lacks are left out
-    _given = {*globals(), "LifecycleEvent", "LifecycleKind", "install", "uninstall", *names.public_names()}
+    _given = {
+        *globals(),
+        "GroupMember",
+        "LifecycleEvent",
+        "LifecycleKind",
+        "install",
+        "uninstall",
+        *names.public_names(),
+    }
     __all__ = [name for name in __all__ if name in _given]
 
 names.install_finder()
@@ -164,8 +174,8 @@ def __getattr__(name: str) -> object:
     """Return a name that is created on first access (PEP 562).
 
     `Consumer` is late because a tracer may have patched confluent-kafka by then. confluent-kafka's names come from the
-    installed release. `ConsumerSettings` alone needs pydantic. The lifecycle types and `install` are needed by few
-    programs.
+    installed release. `ConsumerSettings` alone needs pydantic. `GroupMember`, the lifecycle types and `install` are
+    needed by few programs.
     """
     if name == "Consumer":
         return names.consumer_class()
@@ -173,6 +183,10 @@ def __getattr__(name: str) -> object:
         from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
 
         return ConsumerSettings
+    if name == "GroupMember":
+        from consumer_membership.clients.group_member import GroupMember  # noqa: PLC0415
+
+        return GroupMember
     if name in {"LifecycleEvent", "LifecycleKind"}:
         from consumer_membership.health import lifecycle  # noqa: PLC0415
 

@@ -348,6 +348,19 @@ def test_store_offsets(kafka: Broker, topic: str) -> None:
     assert committed_of(kafka, topic) == RECORDS
 
 
+def test_shard_work(kafka: Broker, topic: str) -> None:
+    """Its shards continue where the former run committed them."""
+    group = unique("crawlers")
+    for _ in range(2):
+        with in_process(kafka, str(ROOT / "examples" / "shard_work.py"), kafka.bootstrap_servers, group, topic) as one:
+            assert one.stdout is not None
+            found = [one.stdout.readline() for _ in range(PARTITIONS)]
+            one.send_signal(signal.SIGTERM)
+            printed = lines_of(ended(one))
+        assert all(line.startswith("shard ") for line in found)
+        assert printed[-1].startswith("released ")
+
+
 def test_worker_pool(kafka: Broker, topic: str) -> None:
     """The consumer pauses and resumes, and everything is committed when it leaves the group."""
     with started("worker_pool", kafka, topic, "--high", "8", "--low", "4", "--workers", "2") as process:

@@ -13,12 +13,13 @@ from functools import wraps
 from math import inf
 from time import monotonic
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.errors import LeaseOverError
-from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.application.session_errors import STATE_CODE, StateError
+from consumer_membership.runtime.application.steps import Steps
+from consumer_membership.runtime.line import Line
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 #: Why a lease has no token.
@@ -159,8 +160,19 @@ class LeaseGuard:
         return guarded
 
 
+class LeaseSource(Protocol):
+    """A session as leases see it."""
+
+    line: Line
+    steps: Steps
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether leases are enabled."""
+
+
 @raises_as_confluent
-def lease_of(session: Session, partition: TopicPartition, epoch: int | None = None) -> Lease:
+def lease_of(session: LeaseSource, partition: TopicPartition, epoch: int | None = None) -> Lease:
     """Return the lease of this partition. With an epoch, return the lease of that assignment, also if it is over.
 
     Raises:
@@ -181,7 +193,7 @@ def lease_of(session: Session, partition: TopicPartition, epoch: int | None = No
     return Lease(partition, present, remaining, why_no_token(session))
 
 
-def why_no_token(session: Session) -> str:
+def why_no_token(session: LeaseSource) -> str:
     """Return why the leases of this consumer have no token now; empty: they have one."""
     view = session.line.snapshot.view
     return "" if view.has_tokens else _NO_TOKEN[view.protocol]

@@ -240,7 +240,7 @@ def test_close_ends_within_its_bound_if_the_member_does_not_respond(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C17: A dead or blocked membership thread does not block the application; the log names the consequences."""
-    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.closing.Closing._leave_wait_s", 0.05)
     consumer = member_of(consumers, topic, [])
     consumer.member.confirms_leaves = False
     Thread(consumer.close).outcome()
@@ -304,7 +304,7 @@ def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither thread can yield to the other, so the polling thread closes when its call ends."""
-    monkeypatch.setattr("consumer_membership.runtime.application.session.Session._leave_wait_s", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.closing.Closing._leave_wait_s", 0.05)
 
     def wait_for_worker(name: str, given: Consumer) -> None:
         if name == "revoke" and not consumer.member.of(LeaveRequested):

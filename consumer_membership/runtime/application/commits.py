@@ -21,7 +21,8 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import AssignedByHand, CommitRequested
 from consumer_membership.metrics.application_ledger import ApplicationLedger
-from consumer_membership.runtime.application.fetcher import REQUEST_SLICE_S, Fetcher
+from consumer_membership.runtime.application.fetcher import REQUEST_SLICE_S
+from consumer_membership.runtime.application.holdings import Holdings
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.orders import OrderQueue
@@ -69,8 +70,8 @@ class OffsetBook:
     calls `store_offsets`, and the book keeps these offsets, because librdkafka has no way to read them back.
     """
 
-    def __init__(self, fetcher: Fetcher, settings: CommitSettings) -> None:
-        self._fetcher = fetcher
+    def __init__(self, holdings: Holdings, settings: CommitSettings) -> None:
+        self._holdings = holdings
         self.settings = settings
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -78,16 +79,21 @@ class OffsetBook:
     @property
     def lock(self) -> FairLock:
         """The handle lock."""
-        return self._fetcher.lock
+        return self._holdings.lock
 
     @property
     def assigned(self) -> set[TopicPartition]:
         """The assigned partitions."""
-        return self._fetcher.assigned
+        return self._holdings.assigned
+
+    @property
+    def assigned_by_hand(self) -> set[TopicPartition]:
+        """The partitions that the application assigned itself."""
+        return self._holdings.by_hand
 
     def by_hand(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Those of these partitions that the application assigned itself; needs no lock."""
-        by_hand = self._fetcher.by_hand
+        by_hand = self._holdings.by_hand
         return frozenset(partition for partition in partitions if partition in by_hand) if by_hand else frozenset()
 
     def store(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
@@ -109,7 +115,7 @@ class OffsetBook:
 
     def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The consumed offsets of the assigned partitions, committed or not."""
-        return self._fetcher.consumed() if self.settings.stores_by_itself else dict(self._stored)
+        return self._holdings.consumed() if self.settings.stores_by_itself else dict(self._stored)
 
     def uncommitted(
         self, partitions: Collection[TopicPartition] | None = None
@@ -272,6 +278,11 @@ class Commits:
         offsets = self.book.due(assigned_by_hand)
         if offsets:
             self.begin(offsets, is_awaited=False)
+
+    def begin_all_by_hand(self) -> None:
+        """Commit the consumed offsets of all partitions that the application assigned itself."""
+        with self.book.lock:
+            self.begin_by_hand(self.book.assigned_by_hand)
 
     def end(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
         """Wait for the response to an awaited commit; return the error of each partition. Call it once for each commit.

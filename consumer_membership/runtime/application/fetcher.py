@@ -545,6 +545,12 @@ class Fetcher:
 
     # ---- the handle's own life ----
 
+    def survive_fork(self) -> None:
+        """In the child: keep the handle from ever being destroyed, because its threads did not survive the fork."""
+        import ctypes  # only forks need it
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.handle))
+
     @property
     def lost_since(self) -> float | None:
         """Since when the handle has no broker (`time.monotonic`); None: it has one, as far as is known."""

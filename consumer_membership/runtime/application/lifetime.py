@@ -16,7 +16,7 @@ from consumer_membership.config import ConnectionSettings
 from consumer_membership.config.environment import is_from_environment, variable_of
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.holdings import Holdings
 from consumer_membership.runtime.application.session_errors import ClosedError, ForkedError
 from consumer_membership.runtime.line import WakeUp
 
@@ -86,11 +86,11 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class Lifetime:
     """The life of one session."""
 
-    __slots__ = ("__weakref__", "_fetcher", "_place", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
+    __slots__ = ("__weakref__", "_holdings", "_place", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
 
-    def __init__(self, fetcher: Fetcher, wake_up: WakeUp, registry: Registry) -> None:
+    def __init__(self, holdings: Holdings, wake_up: WakeUp, registry: Registry) -> None:
         self._process = os.getpid()
-        self._fetcher = fetcher
+        self._holdings = holdings
         self._wake_up = wake_up
         self._registry = registry
         #: Set when closing begins: a running poll returns soon.
@@ -140,8 +140,6 @@ class Lifetime:
         self.is_closed = True
 
     def survive_fork(self) -> None:
-        """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
-        import ctypes  # only forks need it
-
+        """In the child: take the records from the hot path, and keep the parent's handle."""
         self._wake_up.set()
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))
+        self._holdings.survive_fork()

@@ -8,6 +8,7 @@ which knows those above it:
 | delivery | `delivery` | the fetcher with librdkafka's handle and its lock, the prefetch buffer, lookups, resets |
 | offsets | `commits` | the offset book, commits, automatic commits |
 | rebalance | `rebalance` | the member's orders, steps, notices, the subscription and its callbacks |
+| end | `closing` | the order of a close: commit, revoke, leave, release |
 | calls | `polling`, `partitions` | `poll` and `consume`; `assign`, `pause`, `seek` and similar calls |
 
 An observer is attached from outside (`SessionObserver`).
@@ -18,29 +19,25 @@ a time performs steps and callbacks, and it does not hold the handle lock while 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.light_dataclasses import replace
-from consumer_membership.membership.events import LeaveRequested
-from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle, CommitCallback, RebalanceListener
-from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits, CommitSettings, OffsetBook
+from consumer_membership.runtime.application.closing import STOP_S, Closing
+from consumer_membership.runtime.application.commits import Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.delivery import Delivery
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
-from consumer_membership.runtime.application.locks import CallLock, RunningCalls
 from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
@@ -64,10 +61,6 @@ from consumer_membership.types import (
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from consumer_membership.wire.otlp import Point
 
-#: The time limit for the end of the member's thread, which has nothing left to report then.
-STOP_S = 2.0
-#: The states of a member that has left, or has nothing to leave.
-_OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 #: The details of waits that concern the consumption of records.
 _NO_SERVERS = "bootstrap.servers is not set; the consumer cannot connect"
 _NO_LEASE = "buffered records are withheld until the session is confirmed"
@@ -174,14 +167,16 @@ class Session:
         # The application's calls.
         self.partitions = Partitions(self.fetcher, self.commits, self.steps, self.subscriptions, self.life)
         self._polling = Polling(self._delivery, self._rebalance, self._handles.reports, self.line, self.life)
-        self._closing = CallLock()
-        #: The polls of each thread; a close inside a poll waits for its end.
-        self._polls = RunningCalls()
-        #: Whether a close released everything: an interrupt may have ended it before.
-        self._is_released = False
-        self._leave_option = LeaveOption.DEFAULT
-        #: The thread that closes when its poll ends.
-        self._closes_later: int | None = None
+        self._closing = Closing(
+            self.life,
+            self.line,
+            self.commits,
+            self._rebalance,
+            self.log,
+            release=self._release,
+            leave_timeout_s=self._settings.leave_timeout_s,
+            has_servers=self._has_servers,
+        )
 
     # ---- the member ----
 
@@ -284,12 +279,11 @@ class Session:
         began_at = self.line.now()
         self.ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
-            with self._polls.begin():
+            with self._closing.polls.begin():
                 source = self._polling.prepare(limit, deadline, is_wanted, whole)
         finally:
             self.ledger.end_poll(began_at, self.line.now(), len(self.buffer.ready))
-            if self._closes_later is not None:
-                self._close_if_asked()
+            self._closing.close_if_asked()
         return None if self.life.is_closed else source
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
@@ -314,12 +308,6 @@ class Session:
     def has_notice(self) -> bool:
         """Whether `take` has an error."""
         return bool(self._notices.messages)
-
-    def _close_if_asked(self) -> None:
-        """At the end of a poll, perform the close that was called inside it."""
-        if self._closes_later == threading.get_ident() and not self._polls.is_inside:
-            self._closes_later = None
-            self._close_once()
 
     # ---- commits ----
 
@@ -347,105 +335,18 @@ class Session:
     # ---- the end ----
 
     def close(self, option: LeaveOption) -> None:
-        """Commit, revoke, leave the group as `option` says, and release the handle; idempotent.
-
-        A close from inside a callback, or from a signal handler that interrupts a poll of its own thread, takes place
-        when that call ends. The first exception of a callback is raised at the end.
-        """
-        if self.life.is_ours and self.life.is_closed:
-            if not self._is_released and self._closing.owner is None:
-                self._release()  # an interrupt cut the first close short
-            return
-        self.life.check()
-        if self._closing.owner == threading.get_ident():
-            return
-        self._leave_option = option
-        if self._polls.is_inside:
-            self._close_later(threading.get_ident())
-            return
-        self._close_once()
-
-    def _close_once(self) -> None:
-        closing = Lock()
-        with closing:
-            if self._closing.acquire(closing):
-                self.life.end()
-                self._orders.notify()
-                self._close()
-                return
-        self._orders.wait(lambda: self.life.is_closed, self._leave_wait_s)
-
-    def _close_later(self, thread: int) -> None:
-        self.life.end()
-        self._closes_later = thread
-
-    @property
-    def _leave_wait_s(self) -> float:
-        return self._settings.leave_timeout_s + ANSWER_GRACE_S
-
-    def _close(self) -> None:
-        errors: list[Exception] = []
-        performing = Lock()
-        with performing:
-            while not self._rebalance.call_lock.acquire(performing):
-                busy = self._rebalance.call_lock.owner
-                if busy is not None and not self._orders.wait(
-                    lambda: self._rebalance.call_lock.owner is None, self._leave_wait_s
-                ):
-                    # A callback runs in another thread and may wait for this thread: the other thread closes when the
-                    # callback returns.
-                    self._close_later(busy)
-                    return
-            self._leave_and_release(errors)
-        if self._lines is not None:
-            self._lines.flush()
-        if errors:
-            raise errors[0]
-
-    def _leave_and_release(self, errors: list[Exception]) -> None:
-        try:
-            self._leave(errors)
-        finally:
-            self._release()
-
-    def _leave(self, errors: list[Exception]) -> None:
-        """Leave the group: in order, or at once if a signal handler raises meanwhile."""
-        if not self.line.has_sent:
-            return
-        has_left = False
-        try:
-            self._commit_and_leave(errors)
-            has_left = True
-        finally:
-            if not has_left:
-                self.line.post(LeaveRequested(option=self._leave_option, at_once=True))
-                self._orders.wait(lambda: self.line.view.state in _OUT, STOP_S)
+        """Commit, revoke, leave the group as `option` says, and release the handle; idempotent (`Closing`)."""
+        self._closing.close(option)
 
     def _release(self) -> None:
-        """Refuse every call from now on, and release everything; repeated after an interrupt."""
         self.life.close()
         self._observer.on_closing()
         self.thread.stop(STOP_S)
         self._delivery.close()
         self._rebalance.close()
         self._observer.on_closed()
-        self._is_released = True
-
-    def _commit_and_leave(self, errors: list[Exception]) -> None:
-        """Commit, then leave; perform every order of the member meanwhile, callbacks included."""
-        with self.fetcher.lock:
-            self.commits.begin_by_hand(self.fetcher.by_hand)
-        # A leave would overtake commits on their way, and the coordinator refuses the commits of a former member.
-        if self._has_servers:
-            self._rebalance.perform_until(
-                lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2
-            )
-        leaves = self._rebalance.leaves
-        self.line.post(LeaveRequested(option=self._leave_option))
-        if not self._rebalance.perform_until(lambda: self._rebalance.leaves > leaves, errors, self._leave_wait_s):
-            self.log.error(
-                "The coordinator did not confirm the leave in time; it removes the member when the session ends"
-            )
+        if self._lines is not None:
+            self._lines.flush()
 
     def abandon(self) -> None:
         """Stop without leaving the group, as confluent-kafka does when an unclosed consumer is destroyed."""

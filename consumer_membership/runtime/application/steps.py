@@ -22,7 +22,7 @@ from consumer_membership.membership.events import PositionsReported, Step, StepF
 from consumer_membership.metrics.application_ledger import CallbackKind
 from consumer_membership.runtime.application.callbacks import PartitionsCallback
 from consumer_membership.runtime.application.commits import Commits
-from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.holdings import Holdings
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.line import Line
@@ -43,7 +43,7 @@ class Steps:
     """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""
 
     def __init__(
-        self, fetcher: Fetcher, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
+        self, holdings: Holdings, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
     ) -> None:
         self._subscriptions = subscriptions
         #: The partitions of the running on_assign and their starts; the application may assign and pause these itself.
@@ -60,8 +60,8 @@ class Steps:
         self.rebalanced_at: float | None = None
         #: The epoch of the assignment of each partition, from its on_assign to the end of its on_revoke or on_lost.
         self.epochs: dict[TopicPartition, int] = {}
-        self._fetcher = fetcher
-        self._handle_lock = fetcher.lock
+        self._holdings = holdings
+        self._handle_lock = holdings.lock
         self._commits = commits
         self._book = commits.book
         self._line = line
@@ -88,7 +88,7 @@ class Steps:
                 outcome = StepFinished(attempt=step.attempt, step=kind, offsets=offsets)
                 self._ended = step, outcome
             except BaseException:  # Ctrl-C inside a callback also ends the step, or the member would wait forever
-                if self._gives_up_all(step) and self._fetcher.held:
+                if self._gives_up_all(step) and self._holdings.held:
                     raise  # the member does not order this again: the next call completes it
                 outcome = StepFinished(attempt=step.attempt, step=kind, failed=True)
                 self._ended = step, outcome
@@ -118,12 +118,12 @@ class Steps:
                 assert_never(step)
 
     def _of(self, partitions: Collection[TopicPartition] | None) -> frozenset[TopicPartition]:
-        held = self._fetcher.held
+        held = self._holdings.held
         return frozenset(held if partitions is None else held & set(partitions))
 
     def _pause(self, partitions: frozenset[TopicPartition]) -> Offsets:
         with self._handle_lock:
-            self._fetcher.freeze(partitions)
+            self._holdings.freeze(partitions)
             self._reported = self._book.due(partitions)
         return self._reported
 
@@ -148,9 +148,9 @@ class Steps:
 
     def _lose(self) -> Offsets:
         with self._handle_lock:
-            partitions = frozenset(self._fetcher.held)
-            self._fetcher.freeze(partitions)
-            self._fetcher.drop(partitions)
+            partitions = frozenset(self._holdings.held)
+            self._holdings.freeze(partitions)
+            self._holdings.drop(partitions)
         if partitions:
             self._count()
             self.leaving, self.is_losing = partitions, True
@@ -167,7 +167,7 @@ class Steps:
             self._count()
         with self._handle_lock:
             # The offsets that were fetched for this assignment are newer.
-            self._book.forget(arriving - self._fetcher.assigned)
+            self._book.forget(arriving - self._holdings.assigned)
         starts = dict(step.offsets)
         self.epochs.update(dict.fromkeys(arriving, step.member_epoch))
         self.arriving, self._is_handled = starts, False
@@ -181,9 +181,9 @@ class Steps:
         finally:
             self.arriving = None
         with self._handle_lock:
-            self._fetcher.thaw(frozenset(self._fetcher.frozen))
+            self._holdings.thaw(frozenset(self._holdings.frozen))
             if not self._is_handled:
-                self._fetcher.add_for_group(starts)
+                self._holdings.add_for_group(starts)
         return {}
 
     def _count(self) -> None:
@@ -228,7 +228,7 @@ class Steps:
         for partition in partitions:
             self.epochs.pop(partition, None)
         with self._handle_lock:
-            self._fetcher.remove(partitions)
+            self._holdings.remove(partitions)
             self._book.forget(partitions)
 
     def _call(

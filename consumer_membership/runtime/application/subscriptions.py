@@ -5,7 +5,7 @@ from __future__ import annotations
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application.callbacks import CallbackStyle, RebalanceListener
-from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.holdings import Holdings
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import LeaveOption, Subscription
 
@@ -13,12 +13,12 @@ from consumer_membership.types import LeaveOption, Subscription
 class Subscriptions:
     """The present subscription; it informs the member and the fetcher."""
 
-    def __init__(self, fetcher: Fetcher, line: Line, style: CallbackStyle) -> None:
+    def __init__(self, holdings: Holdings, line: Line, style: CallbackStyle) -> None:
         #: The callbacks of the present subscription.
         self.listener = RebalanceListener()
         #: When the application subscribed (monotonic clock); None: it is not subscribed.
         self.subscribed_at: float | None = None
-        self._fetcher = fetcher
+        self._holdings = holdings
         self._line = line
         self._style = style
         #: Empty: the application is not subscribed.
@@ -60,8 +60,8 @@ class Subscriptions:
         and no record of them is delivered (KAFKA-19356). After an unsubscribe no record of the group is delivered until
         the member has left.
         """
-        with self._fetcher.lock:
-            self._fetcher.prefetch_metadata(subscription.topics)
+        with self._holdings.lock:
+            self._holdings.prefetch_metadata(subscription.topics)
             if not subscription:
                 self.subscribed_at = None
             elif self.subscribed_at is None:
@@ -72,16 +72,16 @@ class Subscriptions:
 
     def on_left(self) -> None:
         """The member has left: partitions that the group assigns from now on belong to a new membership."""
-        with self._fetcher.lock:
+        with self._holdings.lock:
             self._is_leaving = False
             self._restrict_delivery()
 
     def _restrict_delivery(self) -> None:
         if self._is_leaving or not self._subscription:
-            self._fetcher.restrict_to(frozenset())
+            self._holdings.restrict_to(frozenset())
         else:
             # The coordinator decides which topics match a pattern.
-            self._fetcher.restrict_to(None if self._subscription.patterns else self._subscription.topics)
+            self._holdings.restrict_to(None if self._subscription.patterns else self._subscription.topics)
 
     def announce_poll(self) -> None:
         """Send `Polled` if the member waits for a poll with a subscription; once for each view of it."""

@@ -1,0 +1,103 @@
+"""The partitions of one session, as steps, commits and subscriptions see them.
+
+Two classes have this interface: `fetcher.Fetcher`, which also has librdkafka fetch the partitions, and `OwnedOnly` for
+a member that fetches nothing. A rebalance therefore runs the same code with and without a handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from consumer_membership.runtime.application.locks import FairLock
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+
+
+class Holdings(Protocol):
+    """The assigned partitions of one session; the caller of each method holds `lock`."""
+
+    lock: FairLock
+    #: Partitions that the group assigned, and those that the application assigned itself.
+    held: set[TopicPartition]
+    by_hand: set[TopicPartition]
+    #: Partitions whose revocation is running.
+    frozen: set[TopicPartition]
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """All assigned partitions."""
+
+    def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take these partitions, which the group assigned, from these offsets."""
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up these partitions."""
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the fetched records of these partitions, which another member may own already."""
+
+    def freeze(self, partitions: Collection[TopicPartition]) -> None:
+        """Hold back exactly these for their revocation."""
+
+    def thaw(self, partitions: Collection[TopicPartition]) -> None:
+        """Resume these: they are not revoked after all."""
+
+    def restrict_to(self, topics: frozenset[str] | None) -> None:
+        """Return no records of the group's partitions, except for these topics (None: all)."""
+
+    def prefetch_metadata(self, topics: Collection[str]) -> None:
+        """Prepare for partitions of these topics."""
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit of the assignment if every returned record counts as consumed."""
+
+    def survive_fork(self) -> None:
+        """In a forked child: make this safe to keep and to delete."""
+
+
+class OwnedOnly:
+    """The partitions of a member that fetches nothing: it has no handle of librdkafka and no records."""
+
+    def __init__(self) -> None:
+        self.lock = FairLock()
+        self.held: set[TopicPartition] = set()
+        self.by_hand: set[TopicPartition] = set()
+        self.frozen: set[TopicPartition] = set()
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """The partitions that the group assigned."""
+        return self.held
+
+    def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take these partitions; their start offsets have no meaning here."""
+        self.held |= offsets.keys()
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up these partitions."""
+        self.held.difference_update(partitions)
+        self.frozen.difference_update(partitions)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """There are no records."""
+
+    def freeze(self, partitions: Collection[TopicPartition]) -> None:
+        """Note exactly these as partitions whose revocation is running."""
+        self.frozen = set(partitions) & self.held
+
+    def thaw(self, partitions: Collection[TopicPartition]) -> None:
+        """Note that these are not revoked after all."""
+        self.frozen.difference_update(partitions)
+
+    def restrict_to(self, topics: frozenset[str] | None) -> None:
+        """There are no records."""
+
+    def prefetch_metadata(self, topics: Collection[str]) -> None:
+        """Nothing is fetched."""
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """No record is consumed; the application commits the offsets that it names."""
+        return {}
+
+    def survive_fork(self) -> None:
+        """Nothing here belongs to the parent process."""

@@ -1,0 +1,192 @@
+"""One member of a group that fetches nothing, on the application's side of the line.
+
+It creates the rebalance and offsets parts of a session, over partitions that have no records (`OwnedOnly`). There is no
+handle of librdkafka: no thread, connection or memory of it. What a consumer and such a member have in common is in
+those parts; this class only composes them.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from consumer_membership.config import ConsumerConfig, OffsetReset, StartSettings
+from consumer_membership.errors import FatalGroupError, GroupError
+from consumer_membership.light_dataclasses import replace
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.application_ledger import ApplicationLedger
+from consumer_membership.recorder.dumps import check_directory
+from consumer_membership.runtime.application.callbacks import CallbackStyle, RebalanceListener
+from consumer_membership.runtime.application.closing import STOP_S, Closing
+from consumer_membership.runtime.application.commits import Commits, CommitSettings, OffsetBook
+from consumer_membership.runtime.application.holdings import OwnedOnly
+from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
+from consumer_membership.runtime.application.notices import Notices
+from consumer_membership.runtime.application.orders import OrderQueue
+from consumer_membership.runtime.application.rebalance import Rebalance
+from consumer_membership.runtime.application.steps import Steps
+from consumer_membership.runtime.application.subscriptions import Subscriptions
+from consumer_membership.runtime.cluster_access import ClusterAccess
+from consumer_membership.runtime.line import Line, RefusedError
+from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, lines_of
+from consumer_membership.runtime.membership_thread import ThreadSettings
+from consumer_membership.types import LeaveOption, Offsets, Subscription
+
+#: How long a poll waits before it reads the view again: a missed poll ends the membership without an order. A waiting
+#: poll also counts as a poll each time; the member judges polls four times a second at most.
+SLICE_S = 0.25
+
+
+class MemberSession:
+    """A member's session: joins, calls the callbacks inside `poll`, commits named offsets, and leaves."""
+
+    def __init__(
+        self, config: ConsumerConfig, *, access: ClusterAccess, registry: Registry = SESSIONS_OF_PROCESS
+    ) -> None:
+        connection = config.connection_settings()
+        self._settings = replace(config.member_settings(), auto_commit=False)
+        recorder = config.recorder_settings()
+        check_directory(recorder)
+        self.subscription_settings = config.subscription_settings()
+        self._place = place_of(self._settings, connection)
+        self._polls = 0
+        self.line = Line(time=access.clock)
+        # `debug` requests log lines; there is no librdkafka that would report them to a callback.
+        self._lines = lines_of(config.log_settings(), None, lambda _: None)
+        prefix = consumer_prefix(connection.client_id, self._settings.group_id, self._settings.instance_id)
+        self._log = PackageLog("consumer_membership.session", "SESSION", self._lines, prefix)
+        self.thread = access.make_thread(
+            self.line,
+            ThreadSettings(
+                member=self._settings,
+                protocols=config.protocol_settings(),
+                connection=connection,
+                # No start offset is looked up: nothing is fetched from it.
+                start=StartSettings(reset=OffsetReset.ERROR, read_committed=False),
+                progress=lambda: (self._polls, 0),
+                lines=self._lines,
+                recorder=recorder,
+                lock_directory=config.group_instance_id_lock_directory,
+            ),
+        )
+        holdings = OwnedOnly()
+        self.life = Lifetime(holdings, self.line.wake_up, registry)
+        self._orders = OrderQueue(self.line)
+        settings = CommitSettings(is_automatic=False, stores_by_itself=False, timeout_s=connection.socket_timeout_s)
+        self.commits = Commits(
+            OffsetBook(holdings, settings), self._orders, self.line, self.life, ledger=ApplicationLedger()
+        )
+        style = CallbackStyle(config.callback_settings(), self.line)
+        self._subscriptions = Subscriptions(holdings, self.line, style)
+        self.steps = Steps(holdings, self.commits, self.line, self._orders, self._subscriptions)
+        self._notices = Notices(self.line.wake_up)
+        self._rebalance = Rebalance(self._orders, self.steps, self._notices, self._subscriptions, None)
+        self._closing = Closing(
+            self.life,
+            self.line,
+            self.commits,
+            self._rebalance,
+            self._log,
+            release=self._release,
+            leave_timeout_s=self._settings.leave_timeout_s,
+            has_servers=bool(connection.bootstrap_servers),
+        )
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether `ownership.lease.enable` is set."""
+        return self._settings.has_leases
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest view."""
+        return self.line.view
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Replace the subscription; the member joins, or updates its subscription, at the next poll.
+
+        Raises:
+            FatalGroupError: the member was refused permanently.
+        """
+        self.life.check()
+        self._notices.clear_subscription_fatal()
+        self._notices.refuse_if_fatal("Failed to set subscription")
+        if self._place is not None and self.life.take_place(self._place):
+            self._log.warning("%s", self._place.warning())
+        self._subscriptions.subscribe(subscription, listener)
+
+    def poll(self, timeout_s: float) -> bool:
+        """Call the callbacks that wait, or wait for the first (negative: without limit).
+
+        Returns:
+            Whether partitions were assigned, revoked or lost.
+
+        Raises:
+            FatalGroupError: the membership ended; raised at most once a second while it lasts.
+            RefusedError: another error of the group, once.
+        """
+        self.life.check()
+        deadline = inf if timeout_s < 0 else self.line.now() + timeout_s
+        rebalances = self.steps.rebalances
+        try:
+            with self._closing.polls.begin():
+                while self._turn() and self.steps.rebalances == rebalances:
+                    left = deadline - self.line.now()
+                    if left <= 0 or self.life.is_ending:
+                        break
+                    self._orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, SLICE_S))
+        finally:
+            self._closing.close_if_asked()
+        return self.steps.rebalances != rebalances
+
+    def _turn(self) -> bool:
+        """Count a poll, perform the waiting orders, raise a waiting error; False: the member closes."""
+        self._polls += 1
+        if self.line.wake_up.is_set or self._orders.has_waiting:
+            self._rebalance.serve()
+        view = self.line.view
+        if view.state is MemberState.FATAL:
+            self._notices.repeat_fatal()
+        self._raise_notice()
+        if view.needs_poll:
+            self._subscriptions.announce_poll()
+        return not self.life.is_ending
+
+    def _raise_notice(self) -> None:
+        if not self._notices.messages:
+            return
+        error = self._notices.messages.popleft().error()
+        if error is None:
+            return
+        raised: type[GroupError] = FatalGroupError if error.fatal() else RefusedError
+        raise raised(error.str(), error.code())
+
+    def begin_commit(self, offsets: Offsets) -> int:
+        """Begin a commit of these offsets, whose outcome `commits.end` waits for; return its number.
+
+        Raises:
+            CommitError: the assignment is lost.
+            FatalGroupError: the member was refused permanently.
+        """
+        self.life.check()
+        self._rebalance.refuse_lost_commit()
+        commit_id, _ = self.commits.begin_commit(offsets)
+        return commit_id
+
+    def close(self, option: LeaveOption) -> None:
+        """Call on_revoke, leave the group as `option` says, and release everything; idempotent (`Closing`)."""
+        self._closing.close(option)
+        if self._lines is not None:
+            self._lines.flush()
+
+    def _release(self) -> None:
+        self.life.close()
+        self.thread.stop(STOP_S)
+        self._rebalance.close()
+
+    def abandon(self) -> None:
+        """Stop without leaving the group."""
+        if self.life.is_ours and not self.life.is_closed:
+            self.life.end()
+            self.life.close()
+            self.thread.stop(0)

@@ -1,0 +1,190 @@
+"""`GroupMember` with a scripted member: callbacks, commits, leases, errors and the close, without librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import GroupMember
+from consumer_membership.errors import CommitError, ConfigurationError, FatalGroupError, LeaseOverError
+from consumer_membership.membership.effects import Problem, RaiseToApplication
+from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime import cluster_access
+from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.membership_thread import ThreadSettings
+from consumer_membership.types import BrokerError, LeaveOption, TopicPartition
+from tests.clients.scripted import ScriptedMember
+from tests.support.waiting import PATIENCE_S
+
+CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:1", "group.id": "shards", "log_level": 0}
+S0, S1 = TopicPartition("shards", 0), TopicPartition("shards", 1)
+
+
+class ScriptedGroupMember(GroupMember):
+    """A group member whose membership is scripted by the test, with its callbacks noted."""
+
+    def __init__(self, **config: object) -> None:
+        self.member: ScriptedMember
+        self.calls: list[tuple[str, list[int]]] = []
+        self._open(CONFIG | {key.replace("_", "."): value for key, value in config.items()}, self._make)
+
+    def _make(self, line: Line, settings: ThreadSettings) -> ScriptedMember:
+        self.member = ScriptedMember(line, settings)
+        return self.member
+
+    def joins(self) -> None:
+        """Subscribe and poll once."""
+
+        def noting(name: str) -> Any:
+            return lambda _, partitions: self.calls.append((name, [one.partition for one in partitions]))
+
+        self.subscribe(["shards"], on_assign=noting("assign"), on_revoke=noting("revoke"), on_lost=noting("lost"))
+        assert self.poll(0) is False
+
+
+@pytest.fixture
+def member() -> Iterator[ScriptedGroupMember]:
+    """A member that has subscribed and polled."""
+    with ScriptedGroupMember() as made:
+        made.joins()
+        yield made
+
+
+def test_first_poll_joins_and_later_polls_call_the_callbacks(member: ScriptedGroupMember) -> None:
+    """The callbacks receive the partitions that move; `poll` returns True after one of them."""
+    assert len(member.member.of(Subscribed)) == len(member.member.of(Polled)) == 1
+    member.member.assign({S0: -1001, S1: -1001})
+    assert member.poll(PATIENCE_S) is True
+    member.member.pause([S1])
+    member.member.revoke([S1])
+    assert member.poll(PATIENCE_S) is True
+    member.member.lose()
+    assert member.poll(PATIENCE_S) is True
+    assert member.calls == [("assign", [0, 1]), ("revoke", [1]), ("lost", [0])]
+    assert [step.failed for step in member.member.steps] == [False] * 4
+
+
+def test_group_member_has_no_handle_of_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing creates a confluent-kafka consumer, from the constructor to the close."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a handle was created")
+
+    monkeypatch.setattr(cluster_access, "LibrdkafkaConsumer", refuse)
+    with ScriptedGroupMember() as made:
+        made.joins()
+        made.member.assign({S0: -1001})
+        assert made.poll(PATIENCE_S) is True
+
+
+def test_waiting_polls_count_as_polls(member: ScriptedGroupMember) -> None:
+    """The member judges max.poll.interval.ms by this count."""
+    before = member.member.progress()
+    member.poll(0)
+    polls, records = member.member.progress()
+    assert (polls > before[0], records) == (True, 0)
+
+
+def test_exception_of_a_callback_propagates_and_the_step_failed(member: ScriptedGroupMember) -> None:
+    """As in a consumer, the partitions of a failed on_assign are not owned."""
+
+    def fail(_: GroupMember, __: list[Partition]) -> None:
+        raise ValueError("no space")
+
+    member.subscribe(["shards"], on_assign=fail)
+    member.member.assign({S0: -1001})
+    with pytest.raises(ValueError, match="no space"):
+        member.poll(PATIENCE_S)
+    assert member.member.steps[-1].failed
+
+
+def test_fatal_error_is_raised_by_polls_and_commits(member: ScriptedGroupMember) -> None:
+    """The exception is also a KafkaException with a fatal error of the broker's code."""
+    error = BrokerError(code=82, name="FENCED_INSTANCE_ID", message="another process has the id")
+    member.member.in_state(MemberState.FATAL)
+    member.member.order(RaiseToApplication(problem=Problem.FATAL, error=error))
+    with pytest.raises(FatalGroupError) as refused:
+        member.poll(PATIENCE_S)
+    assert isinstance(refused.value, KafkaException)
+    assert (refused.value.args[0].code(), refused.value.args[0].fatal()) == (82, True)
+    with pytest.raises(FatalGroupError):
+        member.commit([Partition("shards", 0, 7)])
+
+
+def test_commit_stores_the_progress_of_shards(member: ScriptedGroupMember) -> None:
+    """Offsets and metadata are the application's; `committed` returns them, and a refusal is raised."""
+    done = member.commit([Partition("shards", 0, 7, metadata="page 7")])
+    assert [(one.offset, one.error) for one in done] == [(7, None)]
+    (found,) = member.committed([Partition("shards", 0)], PATIENCE_S)
+    assert found.offset == 7
+    member.member.commit_error = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
+    with pytest.raises(CommitError):
+        member.commit([Partition("shards", 0, 8)])
+
+
+def test_lease_belongs_to_the_assignment() -> None:
+    """It has the epoch as its token, and ends with the partition."""
+    with ScriptedGroupMember(ownership_lease_enable=True) as member:
+        member.joins()
+        member.member.assign({S0: -1001}, epoch=5)
+        member.poll(PATIENCE_S)
+        lease = member.lease(Partition("shards", 0))
+        assert lease.token == 5
+        member.member.lose()
+        member.poll(PATIENCE_S)
+        assert not lease.holds
+        with pytest.raises(LeaseOverError):
+            member.lease(Partition("shards", 0))
+
+
+def test_close_revokes_and_leaves_once() -> None:
+    """A second close does nothing, and later calls raise."""
+    with ScriptedGroupMember() as member:
+        member.joins()
+        member.member.assign({S0: -1001})
+        member.poll(PATIENCE_S)
+        member.member.attempt += 1
+        member.member.farewell = []
+        member.close(membership="remain")
+        member.close()
+    (leave,) = member.member.of(LeaveRequested)
+    assert leave.option is LeaveOption.REMAIN
+    assert member.member.is_stopped
+    with pytest.raises(RuntimeError):
+        member.poll(0)
+
+
+def test_close_inside_a_callback_takes_place_at_the_end_of_the_poll(member: ScriptedGroupMember) -> None:
+    """The poll returns, and the member is closed."""
+    member.subscribe(["shards"], on_assign=lambda closing, _: closing.close())
+    member.member.assign({S0: -1001})
+    member.poll(PATIENCE_S)
+    assert member.member.is_stopped
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        ({"error_cb": print}, "a GroupMember has no such callback"),
+        ({"group.instance.ids": "a"}, "No such configuration property; "),
+        ({"group.id": ""}, "group.id"),
+    ],
+)
+def test_wrong_configuration_is_refused(config: dict[str, object], remedy: str) -> None:
+    """Librdkafka does not check the keys here, so unknown ones are refused by name."""
+    with pytest.raises(ConfigurationError, match=remedy):
+        GroupMember(CONFIG | config)
+
+
+def test_membership_is_the_latest_view(member: ScriptedGroupMember) -> None:
+    """It never blocks, and also works after the close."""
+    member.member.view = replace(member.member.view, member_epoch=4)
+    assert (member.membership().member_epoch, member.generation()) == (4, 4)
+    member.close()
+    assert member.membership().group_id == "shards"
