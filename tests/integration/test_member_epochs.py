@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Partition
@@ -45,9 +46,8 @@ def coordinator(broker_pool: RunBrokers, version: str) -> Iterator[RealCoordinat
 
 def member(coordinator: RealCoordinator[Rules], instance_id: str | None = None, **config: object) -> Worker:
     """A consumer of the coordinator's group."""
-    given = {} if instance_id is None else {"group_instance_id": instance_id}
-    servers, group = coordinator.bootstrap_servers, coordinator.group_id
-    return Worker(servers, group, [TOPIC], **{"group_protocol": "consumer", **given, **config})
+    given: dict[str, Any] = {"group_protocol": "consumer", "group_instance_id": instance_id, **config}
+    return Worker(coordinator.bootstrap_servers, coordinator.group_id, [TOPIC], **given)
 
 
 def second_sender(coordinator: RealCoordinator[Rules], worker: Worker, *topics: str) -> Member:
