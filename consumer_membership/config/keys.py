@@ -50,8 +50,8 @@ topic.metadata.refresh.sparse
 _OWN = """
 allow.commit.revoked crash.guardian.enable drain.timeout.ms group.instance.id.conflict.policy
 group.instance.id.lock.directory group.instance.id.pool health.file health.http.address health.stuck.after.ms
-heartbeat.active.interval.ms ownership.lease.enable rebalance.callbacks recorder.directory recorder.enable
-recorder.signal.enable
+heartbeat.active.interval.ms membership.threads ownership.lease.enable rebalance.callbacks recorder.directory
+recorder.enable recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -84,6 +84,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "partition.assignment.strategy",
         "allow.commit.revoked",
         "drain.timeout.ms",
+        "membership.threads",
         "ownership.lease.enable",
         "rebalance.callbacks",
         "session.timeout.ms",

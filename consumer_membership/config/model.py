@@ -38,6 +38,7 @@ from consumer_membership.config.settings import (
     ConnectionSettings,
     ListenAddress,
     LogSettings,
+    MembershipThreads,
     OffsetReset,
     ProbeSettings,
     RebalanceCallbacks,
@@ -45,7 +46,7 @@ from consumer_membership.config.settings import (
     StartSettings,
     SubscriptionSettings,
 )
-from consumer_membership.config.strategies import DEFAULT, remote_assignor
+from consumer_membership.config.strategies import DEFAULT, are_built_in, remote_assignor
 from consumer_membership.config.tls_and_sasl import sasl_settings, tls_settings, with_shared_tokens
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
@@ -168,6 +169,11 @@ class ConsumerConfig:
     """
     retry_backoff_ms: int = _key(values.retry_ms, 100)
     retry_backoff_max_ms: int = _key(values.retry_ms, 1_000)
+    membership_threads: MembershipThreads = _key(values.threads, MembershipThreads.OWN)
+    """`shared`: the consumers of this process share one membership thread, and those with equal settings of the
+    connection also its connections. `own`: this consumer has both for itself, as a consumer with an assignor of your
+    own always has.
+    """
     crash_guardian_enable: bool = _key(values.guardian, False)
     """Starts a small process (13 MB, 21 MB with TLS and SASL) that leaves the group for members whose process was
     killed, while their host or container lives. Linux and macOS.
@@ -306,6 +312,12 @@ class ConsumerConfig:
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )
+
+    @property
+    def shares_thread(self) -> bool:
+        """Whether the member may share its thread; the `user_data()` of an application's assignor may block it."""
+        assignors = self.partition_assignment_strategy or ()
+        return self.membership_threads is MembershipThreads.SHARED and are_built_in(assignors)
 
     def protocol_settings(self) -> ProtocolSettings:
         """Return the group protocols that the member may use, and the settings of the classic protocol."""

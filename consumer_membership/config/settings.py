@@ -238,6 +238,15 @@ class StartSettings:
     read_committed: bool = True
 
 
+class MembershipThreads(Enum):
+    """Which thread runs a member: the values of `membership.threads`."""
+
+    #: The thread of all members of the process with this value.
+    SHARED = "shared"
+    #: A thread of its own.
+    OWN = "own"
+
+
 class RebalanceCallbacks(Enum):
     """Which partitions rebalance callbacks receive, with any group protocol: the values of `rebalance.callbacks`."""
 

@@ -62,6 +62,11 @@ def _parts(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
+def are_built_in(assignors: Collection[Assignor]) -> bool:
+    """Whether all of these are Kafka's own assignors, and none is the application's."""
+    return all(any(assignor is one for one in BUILT_IN.values()) for assignor in assignors)
+
+
 def _assignor(given: object) -> Assignor:
     if isinstance(given, str):
         if given in BUILT_IN:

@@ -19,6 +19,7 @@ from consumer_membership.config.settings import (
     AddressFamily,
     ByDuration,
     ListenAddress,
+    MembershipThreads,
     OffsetReset,
     RebalanceCallbacks,
     SecurityProtocol,
@@ -283,5 +284,6 @@ pool = _without_key(parse_pool)
 blacklist = _without_key(parse_blacklist)
 policy = _choice({policy.value: policy for policy in ConflictPolicy})
 callbacks = _choice({one.value: one for one in RebalanceCallbacks})
+threads = _choice({one.value: one for one in MembershipThreads})
 #: Whether only records of committed transactions are read.
 read_committed = _choice({"read_committed": True, "read_uncommitted": False})

@@ -537,7 +537,7 @@ class GroupMember:
     # ---- time and circumstances ----
 
     def _advance(self) -> None:
-        if self._has_to_poll and self._event.now >= self._poll_deadline:
+        if self._has_to_poll and self._event.now >= self.poll_deadline:
             self._expire()
         if self._is_in_group:
             self._act_on(self._protocol.prepare())
@@ -576,7 +576,7 @@ class GroupMember:
         return self._polled_at + self.settings.max_poll_interval_s
 
     @property
-    def _poll_deadline(self) -> Instant:
+    def poll_deadline(self) -> Instant:
         """When the member leaves its group unless the application polls, or has released everything for a hand-over."""
         is_releasing = self._protocol.is_handing_over and not self._reconciler.is_idle
         return min(self._next_poll_by, self._leave.by) if is_releasing else self._next_poll_by
@@ -586,7 +586,7 @@ class GroupMember:
         leave = self._leave
         moments = [self._auto_commit.due_at, self._commits.next_deadline(self._commit_identity, self._outage)]
         if self._has_to_poll:
-            moments.append(self._poll_deadline)
+            moments.append(self.poll_deadline)
         if self._is_in_group:
             moments += [self._reconciler.next_deadline(), self._watch.due_at]
         if self._state is _S.UNSUBSCRIBING and self._reconciler.is_idle:

@@ -13,19 +13,20 @@ existing loggers, unless `disable_existing_loggers` is False, and programs call 
 The lines at DEBUG require a context in `debug`. A line that Python's `logging` writes to the same place is not
 repeated.
 
-Connections, clients and requests belong to one consumer each, but share their loggers. A line belongs to the consumer
-whose membership thread writes it (`ConsumerLines.attach_to_this_thread`).
+Connections, clients and requests share their loggers, and the members of a process may share a thread. A line belongs
+to the consumer in whose context it is written (`context_of`): each callback, task and timer of a member runs in it. A
+connection that several members share writes its lines for the one that opened it.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import Context, ContextVar
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -48,8 +49,9 @@ _SYSLOG: Mapping[int, int] = MappingProxyType(
 _FORM = "%s [%s] %s"
 #: Numbers the members of the process, as librdkafka does in its clients' names.
 _NUMBERS = count(1)
-#: The lines of the consumer of this thread: code without a reference to a consumer logs through them.
-_OF_THIS_THREAD = threading.local()
+#: The lines of the present context's consumer, and their prefix: code without a reference to a consumer logs so.
+_LINES: ContextVar[ConsumerLines | None] = ContextVar("lines", default=None)
+_PREFIX: ContextVar[str] = ContextVar("prefix", default="")
 
 
 class _Line(NamedTuple):
@@ -85,10 +87,6 @@ class ConsumerLines:
         self._name = f"{settings.client_id}#member-{next(_NUMBERS)}"
         # Without a bound, like librdkafka's queue: a member whose application does not poll soon logs nothing more.
         self._waiting: deque[_Line] = deque()
-
-    def attach_to_this_thread(self) -> None:
-        """Treat the lines of this thread as this consumer's from now on."""
-        _OF_THIS_THREAD.lines = self
 
     def wants(self, package_logger: logging.Logger, level: int) -> bool:
         """Whether a line of this level is written anywhere."""
@@ -135,15 +133,18 @@ def consumer_prefix(client_id: str, group_id: str, instance_id: str | None = Non
     return f"[Consumer {instance}clientId={client_id}, groupId={group_id}] "
 
 
-def prefix_this_thread(prefix: str) -> None:
-    """Begin each line that this thread writes with this prefix, unless the log has its own."""
-    _OF_THIS_THREAD.prefix = prefix
+def context_of(prefix: str, lines: ConsumerLines | None) -> Context:
+    """Return a context in which each line begins with this prefix, unless the log has its own, and goes to `lines`."""
+    context = Context()
+    context.run(_PREFIX.set, prefix)
+    context.run(_LINES.set, lines)
+    return context
 
 
 class PackageLog:
-    """A package's logger, which also writes a consumer's lines: `lines` if they are given, else those of the thread.
+    """A package's logger, which also writes a consumer's lines: `lines` if they are given, else those of the context.
 
-    Each line begins with `prefix`, or if that is None, with the prefix of the thread (`prefix_this_thread`).
+    Each line begins with `prefix`, or if that is None, with the prefix of the context (`context_of`).
     """
 
     __slots__ = ("_lines", "_name", "facility", "prefix")
@@ -185,7 +186,7 @@ class PackageLog:
         self._write(level, text, args)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], exc_info: BaseException | None = None) -> None:
-        prefix = self.prefix if self.prefix is not None else getattr(_OF_THIS_THREAD, "prefix", "")
+        prefix = self.prefix if self.prefix is not None else _PREFIX.get()
         # Without arguments, `logging` formats nothing.
         template = (prefix.replace("%", "%%") if args else prefix) + text
         self._logger.log(level, template, *args, exc_info=exc_info, stacklevel=3)
@@ -197,10 +198,7 @@ class PackageLog:
             lines.write(self._logger, level, self.facility, line)
 
     def _consumer_lines(self) -> ConsumerLines | None:
-        if self._lines is not None:
-            return self._lines
-        found: ConsumerLines | None = getattr(_OF_THIS_THREAD, "lines", None)
-        return found
+        return self._lines if self._lines is not None else _LINES.get()
 
 
 def _is_on(logger: object, level: int) -> bool:

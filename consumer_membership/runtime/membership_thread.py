@@ -74,6 +74,7 @@ class ThreadSettings:
         measure: Returns the counts of the consumer, for brokers that collect metrics (KIP-714); None: nothing is
             pushed. Called on the thread; must not wait.
         ledger: Counts the member's events.
+        shares_thread: Whether the member may run on the thread that members of this process share.
         lock_directory: Where processes prove that they live (`takeover-when-dead`); None: a directory of the user.
     """
 
@@ -86,6 +87,7 @@ class ThreadSettings:
     recorder: RecorderSettings = RecorderSettings()
     measure: Callable[[], tuple[Point, ...]] | None = None
     ledger: MembershipLedger = field(default_factory=MembershipLedger)
+    shares_thread: bool = False
     lock_directory: str | None = None
 
 
@@ -126,7 +128,7 @@ class MembershipThread(Receiver, Protocol):
         """Include a fact about the handlers of the member's records in recordings."""
 
     def stop(self, timeout_s: float) -> None:
-        """End the thread and its connections, and wait for the end no longer than this; unsent requests stay unsent."""
+        """End the member and its connections, and wait for the end no longer than this; unsent requests stay unsent."""
 
 
 #: Creates a member's thread, connects it to this line, and does not start it.

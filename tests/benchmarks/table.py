@@ -28,6 +28,7 @@ from tests.benchmarks.figures import (
     handoffs,
     idle,
     imports,
+    many,
     memory,
     observability,
     overlap,
@@ -114,6 +115,19 @@ ROWS = (
             f"first consumer: at most raw + {memory.FIRST_MIB} MiB",
             f"each further one: at most raw + {memory.FURTHER_MIB} MiB",
         ),
+    ),
+    Row(
+        name=many.NAME,
+        measure=many.run,
+        compares="ours, raw, ours with threads of their own; polled seldom and often",
+        workers=("many",),
+        unit="%",
+        bounds=(
+            f"idle: at most {many.CPU_FACTOR} x raw",
+            f"threads: at most raw + {many.MORE_THREADS}",
+            f"file descriptors: at most raw + {many.MORE_FILES}",
+        ),
+        is_by_name=True,
     ),
     Row(
         name="idle",

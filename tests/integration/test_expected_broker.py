@@ -55,7 +55,7 @@ def test_address_of_another_broker_is_noticed_and_the_brokers_are_requested_agai
             moved = replace(node, node_id=node.node_id + 98, host="localhost")
             expected = WrongBrokerError.__name__ if is_checked else ""
             assert await found(cluster, moved, group) == expected
-            assert cluster._brokers == ({} if is_checked else {node.node_id: node})
+            assert cluster.connections.known_brokers == ({} if is_checked else {node.node_id: node})
             assert await cluster.find_coordinator(group, PATIENCE_S) == node
             assert await cluster.brokers(PATIENCE_S) == (node,)
         finally:

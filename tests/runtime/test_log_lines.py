@@ -6,13 +6,12 @@ import logging
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 
 import pytest
 
 from consumer_membership.config import ConsumerConfig, LogSettings
-from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, lines_of
+from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, context_of, lines_of
 
 ROOM = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
@@ -203,23 +202,17 @@ def test_lines_of_returns_none_without_logger_and_debug() -> None:
     assert lines_of(settings(), None, lambda _: None) is None
 
 
-def test_log_line_belongs_to_the_consumer_of_its_thread(logger: logging.Logger, kept: Kept) -> None:
-    """Connections of several consumers share a log, and each member has its own thread."""
+def test_log_line_belongs_to_the_consumer_of_its_context(logger: logging.Logger, kept: Kept) -> None:
+    """Connections of several consumers share a log, and members may share a thread."""
     polls = Polls()
     lines = lines_of(settings("broker"), logger, polls.calls.append)
     shared = PackageLog(NETWORK, "BROKER")
 
-    def member() -> None:
-        assert lines is not None
-        lines.attach_to_this_thread()
-        shared.debug("mine")
-
-    for action in (member, lambda: shared.debug("another's")):
-        thread = threading.Thread(target=action)
-        thread.start()
-        thread.join()
+    context_of("[Consumer] ", lines).run(shared.debug, "mine")
+    context_of("", None).run(shared.debug, "another's")
+    shared.debug("no consumer's")
     polls.poll()
-    assert kept.texts == ["mine"]
+    assert kept.texts == ["[Consumer] mine"]
     assert str(kept.records[0][2][2]).startswith("[thrd:membership]: ")
 
 

@@ -39,6 +39,11 @@ class CancelledRevocations:
         #: The version of the view when partitions were frozen; None: no partition is frozen.
         self._frozen_at: int | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no partition was frozen."""
+        return self._frozen_at is None
+
     def among(self, frozen: AbstractSet[TopicPartition], snapshot: Snapshot) -> AbstractSet[TopicPartition]:
         """The frozen partitions whose consumption continues."""
         if not frozen:
@@ -147,6 +152,8 @@ class Delivery:
 
     def cancelled_revocations(self) -> AbstractSet[TopicPartition]:
         """The frozen partitions that the member keeps after all."""
+        if not self.fetcher.frozen and self._cancelled.is_idle:  # nearly always, and read in every slice
+            return frozenset()
         return self._cancelled.among(self.fetcher.frozen, self._line.snapshot)
 
     def thaw(self, partitions: AbstractSet[TopicPartition]) -> None:

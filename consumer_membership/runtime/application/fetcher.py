@@ -565,6 +565,11 @@ class Fetcher:
         """A record came from the handle."""
         self._watch.saw_record()
 
+    @property
+    def is_check_due(self) -> bool:
+        """Whether `renew_if_lost` has something to do after a slice without a record."""
+        return monotonic() >= self._watch.next_check_at
+
     def renew_if_lost(self, last_heartbeat_at: float | None) -> bool:
         """After a slice without a record: replace a handle that has lost its brokers; return whether it had.
 

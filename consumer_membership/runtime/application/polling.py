@@ -89,7 +89,7 @@ class Polling:
         if self._life.is_ending or len(self._ready) >= limit:
             return
         if self._delivery.fetcher.can_deliver:
-            if not self._delivery.gather(limit, slice_s, whole):
+            if not self._delivery.gather(limit, slice_s, whole) and self._delivery.fetcher.is_check_due:
                 self._delivery.replace_lost_handle(self._rebalance.subscriptions.last_heartbeat_at)
             return
         self._delivery.take_reports()

@@ -105,7 +105,10 @@ class PrefetchBuffer:
 
     def take_in(self) -> None:
         """Move the landed batch to `ready`."""
-        self._unload(self.landed, self.ready)
+        if self.landed and not self.landed[0]:  # nearly always for an idle consumer
+            self.landed.clear()
+        else:
+            self._unload(self.landed, self.ready)
 
     def offer(self, whole: HandOutQueue[list[Message]]) -> None:
         """Offer the landed batch whole to the call that requested it, unless an interrupt moves it."""

@@ -133,6 +133,7 @@ class Session:
             lines=self._lines,
             recorder=recorder,
             measure=observer.measure if config.enable_metrics_push else None,
+            shares_thread=config.shares_thread,
             lock_directory=config.group_instance_id_lock_directory,
         )
         self.membership_ledger = thread_settings.ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 from uuid import UUID
@@ -20,7 +20,7 @@ from consumer_membership.errors import AuthenticationError, MembershipError, Tra
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
-from consumer_membership.runtime.network.connections import Connections, Purpose
+from consumer_membership.runtime.network.connections import Connections, Listener, Pinned, Purpose
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, canonical
 from consumer_membership.translation import answers, requests
 from consumer_membership.translation.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
@@ -64,10 +64,12 @@ class Cluster:
     Methods raise BrokerRefusal if a broker refuses permanently, or still does when `timeout_s` is over, and
     TransportError if no broker answers in that time; the default is socket.timeout.ms.
 
-    `security` is made from the same settings; None: it is made here. `on_coordinator_lost` is called when the broker
-    ended the connection to a coordinator while no request was in flight; a request in flight fails instead.
+    `connections` are shared with other clients that have the same settings; None: they are made here, with `security`,
+    which is made from the settings if it is None. `on_coordinator_lost` is called when a broker ended the last
+    connection to a coordinator while no request of this client was in flight on it; a request in flight fails instead.
     `on_silence` is called when a broker accepts a connection and does not answer. `longest_pause_s` limits the pause
-    between two attempts to connect; None: the settings limit it.
+    between two attempts to connect; None: the settings limit it. All are called in the context of the constructor's
+    caller.
 
     Raises:
         ConfigurationError: a file for TLS cannot be read.
@@ -81,18 +83,19 @@ class Cluster:
         on_silence: Callable[[str], None] = lambda _: None,
         *,
         longest_pause_s: Callable[[], float | None] = lambda: None,
+        connections: Connections | None = None,
     ) -> None:
         self._settings = settings
         self._on_coordinator_lost = on_coordinator_lost
-        self._connections = Connections(
-            settings,
-            security or ConnectionSecurity(settings),
-            self._connection_lost,
-            on_silence,
-            longest_pause_s=longest_pause_s,
-            on_wrong_broker=self._met_wrong_broker,
-        )
-        self._brokers: Mapping[int, BrokerAddress] = {}
+        self._has_own_connections = connections is None
+        self._connections = connections or Connections(settings, security or ConnectionSecurity(settings))
+        self._listener = Listener(self._connection_lost, on_silence, longest_pause_s)
+        self._connections.add(self._listener)
+        #: The latest request to a coordinator, and the numbers of requests that wait on each connection.
+        self._pinned: Pinned | None = None
+        self._waiting: Counter[BrokerConnection] = Counter()
+        #: The coordinators that this client sent requests to.
+        self._coordinators: set[BrokerAddress] = set()
         #: The leaders of the partitions whose offsets were requested, as Metadata last named them.
         self.leaders: dict[TopicPartition, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
@@ -101,12 +104,26 @@ class Cluster:
         )
 
     def traffic(self) -> tuple[BrokerTraffic, ...]:
-        """The traffic with each broker so far; may be called from any thread."""
+        """The traffic of its connections with each broker so far; may be called from any thread."""
         return self._connections.traffic()
 
+    @property
+    def connections(self) -> Connections:
+        """The connections in use."""
+        return self._connections
+
+    def use(self, connections: Connections) -> None:
+        """Send later requests over these connections; requests in flight keep theirs."""
+        if connections is not self._connections:
+            self._connections.remove(self._listener)
+            self._connections = connections
+            connections.add(self._listener)
+
     async def close(self) -> None:
-        """End all connections; requests in flight fail."""
-        await self._connections.close()
+        """End the connections that no other client uses; requests in flight on them fail."""
+        self._connections.remove(self._listener)
+        if self._has_own_connections:
+            await self._connections.close()
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
@@ -245,14 +262,18 @@ class Cluster:
 
         A broker that does not answer within `timeout_s` (socket.timeout.ms at most) loses its connection.
         """
-        connection = await self._any()
-        call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
-        message = await self._ask(connection, call, self._patience_s(timeout_s))
-        found = answers.find_coordinator(message, group_id)
-        if isinstance(found, BrokerError):
-            raise _refusal(found)
-        self._connections.clear_backoff(found)
-        return found
+
+        async def ask() -> BrokerAddress:
+            connection = await self._any()
+            call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
+            message = await self._ask(connection, call, self._patience_s(timeout_s))
+            found = answers.find_coordinator(message, group_id)
+            if isinstance(found, BrokerError):
+                raise _refusal(found)
+            self._connections.clear_backoff(found)
+            return found
+
+        return await self._connections.together(("coordinator", group_id, timeout_s), ask)
 
     async def with_coordinator(
         self,
@@ -295,10 +316,10 @@ class Cluster:
 
         Connecting takes part of the request's time: `timeout_s`, or `answer_s` if the response may take longer than
         connecting may. A response that does not come in time ends the connection, so that the next request makes a new
-        one, which works if the old one's packets are lost; unless `ends_connection` is False: then it proves nothing
-        about the connection, which other requests share. A canceled rebalance request also ends its connection, so that
-        the next one does not wait behind it. `on_write` is called right before the request is written; if it raises,
-        the request is not written.
+        one, which works if the old one's packets are lost; unless the broker has sent anything since the request was
+        written, or `ends_connection` is False: then it proves nothing about the connection, which others share. A
+        canceled rebalance request also ends its connection, so that the next one does not wait behind it. `on_write` is
+        called right before the request is written; if it raises, the request is not written.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
@@ -306,20 +327,36 @@ class Cluster:
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout_s if answer_s is None else answer_s)
-        connection = await self._connections.get(purpose, coordinator, timeout_s)
+        connection = await self._connection(purpose, coordinator, timeout_s)
         call = build(connection.versions)
+        if clock() >= deadline:
+            raise TransportError(f"{connection.peer}: not connected within {timeout_s:.3g} s")
         on_write()
+        written_at = clock()
+        if purpose is Purpose.GROUP:
+            self._pinned = Pinned(connection, coordinator, connection.written + 1)
+            self._coordinators.add(coordinator)
+        self._waiting[connection] += 1
         try:
             # The request is written before this coroutine is suspended: nothing comes between it and `on_write`.
             return await connection.request(call, deadline - clock())
         except AnswerTimedOutError as error:
-            if ends_connection:
+            if ends_connection and connection.heard_at < written_at:
                 self._connections.drop(connection, error)
             raise
         except asyncio.CancelledError:
             if purpose is Purpose.REBALANCE:
                 self._connections.drop(connection, TransportError(f"{connection.peer}: {call.name} was cancelled"))
             raise
+        finally:
+            self._waiting[connection] -= 1
+            self._waiting += Counter()  # drops connections without a request
+
+    async def _connection(self, purpose: Purpose, coordinator: BrokerAddress, timeout_s: float) -> BrokerConnection:
+        """The connection for the next request, which must not overtake an earlier one."""
+        if purpose is Purpose.GROUP and self._pinned is not None and self._pinned.holds(coordinator):
+            return self._pinned.connection
+        return await self._connections.get(purpose, coordinator, timeout_s, self._listener)
 
     # ---- any broker --------------------------------------------------------------------------------------------------
 
@@ -369,7 +406,13 @@ class Cluster:
 
     async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
         may_create = self._settings.allow_auto_create_topics
-        return await self._metadata(lambda versions: requests.metadata_of_names(versions, names, may_create=may_create))
+        wanted = None if names is None else frozenset(names)
+        return await self._connections.together(
+            ("metadata", wanted),
+            lambda: self._metadata(
+                lambda versions: requests.metadata_of_names(versions, wanted, may_create=may_create)
+            ),
+        )
 
     async def _metadata(
         self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None
@@ -380,34 +423,24 @@ class Cluster:
         if isinstance(found, BrokerError):
             # REBOOTSTRAP_REQUIRED (KIP-1102): the known brokers, and this connection, are no longer of use.
             if self._settings.rebootstraps:
-                self._brokers = {}
+                self._connections.known_brokers = {}
             self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
             raise BrokerRefusal(found, retriable=True)
-        self._brokers = found.brokers or self._brokers
+        self._connections.known_brokers = found.brokers or self._connections.known_brokers
         self._connections.cluster_id = found.cluster_id
         return found
-
-    def _met_wrong_broker(self, broker: BrokerAddress) -> None:
-        """Forget addresses that are out of date; with metadata.recovery.strategy=none only this one."""
-        logger.warning(
-            "Broker %s is not at its address any more; the brokers of the cluster are requested again", broker
-        )
-        kept = {} if self._settings.rebootstraps else self._brokers
-        self._brokers = {node_id: known for node_id, known in kept.items() if known != broker}
-        # The cluster itself may be another one.
-        self._connections.cluster_id = None
 
     async def _any(self) -> BrokerConnection:
         """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.
 
         With metadata.recovery.strategy=none only as long as no broker is known (KIP-899).
         """
-        standing = self._connections.any_open(Purpose.CLUSTER)
+        standing = await self._connections.any_free(Purpose.CLUSTER, self._settings.socket_timeout_s)
         if standing is not None:
             return standing
-        if not self._brokers and not self._bootstrap:
+        if not self._connections.known_brokers and not self._bootstrap:
             raise TransportError(NO_SERVERS)
-        known = random.sample(list(self._brokers.values()), len(self._brokers))
+        known = random.sample(list(self._connections.known_brokers.values()), len(self._connections.known_brokers))
         bootstrap = () if known and not self._settings.rebootstraps else await self._bootstrap_servers()
         others = random.sample(bootstrap, len(bootstrap))
         try:
@@ -439,7 +472,7 @@ class Cluster:
 
     async def _learn_brokers(self) -> None:
         await asyncio.sleep(_LEARN_AFTER_S)
-        if self._brokers:
+        if self._connections.known_brokers:
             return
         try:
             await self.metadata(())
@@ -452,11 +485,13 @@ class Cluster:
         return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
     async def _ask(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
-        """Send one request; if its answer does not come in time, the connection is closed."""
+        """Send one request; if its answer does not come in time, and no other either, the connection is closed."""
+        written_at = asyncio.get_running_loop().time()
         try:
             return await connection.request(call, timeout_s)
         except AnswerTimedOutError as error:
-            self._connections.drop(connection, error)
+            if connection.heard_at < written_at:
+                self._connections.drop(connection, error)
             raise
 
     async def _retry(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
@@ -487,23 +522,17 @@ class Cluster:
             message = f"No broker responded within {limit_s:.3g} s to the request for {what}"
             raise TransportError(": ".join((message, *self._connections.silences))) from error
 
-    def _connection_lost(
-        self,
-        purpose: Purpose,
-        broker: BrokerAddress,
-        error: TransportError,
-        had_waiters: bool,  # noqa: FBT001  # `Connections` calls it so
-    ) -> None:
-        """The other side ended a connection; brokers close idle ones. A member is notified of its coordinator's."""
-        if purpose is not Purpose.GROUP or self._on_coordinator_lost is None:
-            logger.debug("Connection to %s lost: %s", broker, error)
+    def _connection_lost(self, broker: BrokerAddress, error: TransportError, connection: BrokerConnection) -> None:
+        """The other side ended the last connection to a coordinator; another client may have opened it."""
+        if self._on_coordinator_lost is None or broker not in self._coordinators:
             return
+        self._coordinators.discard(broker)
         logger.info(
             "Group coordinator %s is unavailable or invalid due to cause: %s. Rediscovery will be attempted.",
             broker,
             error,
         )
-        if not had_waiters:
+        if connection not in self._waiting:
             self._on_coordinator_lost(broker, str(error))
 
 

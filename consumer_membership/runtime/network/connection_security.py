@@ -5,6 +5,7 @@ Their modules are imported only by clients that use them.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -40,6 +41,10 @@ class ConnectionSecurity:
         """Use these credentials for later authentications; may be called from any thread."""
         if self._sasl is not None:
             self._sasl = replace(self._sasl, username=username, password=password)
+
+    def copy(self) -> ConnectionSecurity:
+        """Return the same TLS context and the present credentials, which change independently from now on."""
+        return copy(self)
 
     async def mechanism(self, host: str) -> Mechanism | None:
         """Return the mechanism that authenticates one connection to this host once; None: without SASL.

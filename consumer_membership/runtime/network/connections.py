@@ -1,8 +1,16 @@
-"""The open connections of one client: made on demand, one for each broker and purpose, reconnected with backoff.
+"""The open connections to the brokers of one cluster: made on demand, reconnected with backoff, shared by clients.
 
-A group's heartbeats and commits have their own connection: a broker answers one connection's requests in order, so a
-slow response to another request would delay them. They share one, so that a commit cannot be overtaken by the leave
-after it, nor a leave by the join after that.
+A broker handles one connection's requests one after the other. Three rules follow:
+
+- Heartbeats, commits and committed offsets have connections of their own, because other requests would delay them.
+- Each of both kinds has up to `LANES` connections to a broker, and one as long as responses come quickly: a slow
+  response to one member's commit does not delay another member's heartbeat.
+- JoinGroup and SyncGroup have one for each member, because they wait at the coordinator for other members.
+
+Clients that request the same thing at the same time, such as the metadata of a topic, share one request (`together`).
+
+A client that has a request without a response on a lane sends the next one on the same lane (`Pinned`), so that a
+commit cannot be overtaken by the leave after it, nor a leave by the join after that.
 """
 
 from __future__ import annotations
@@ -10,11 +18,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from enum import Enum
 from functools import partial
+from math import inf
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
@@ -29,9 +39,19 @@ from consumer_membership.wire.connection import ExpectedBroker, WrongBrokerError
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api
 
+AnswerT = TypeVar("AnswerT")
+
 #: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
 #: s.
 _HEAD_START_S = 0.5
+#: The greatest number of connections of one kind to one broker. Another one is opened when each has this number of
+#: requests without a response, or an oldest one that has waited this long. A coordinator answers a heartbeat within a
+#: few milliseconds, and the join of a new group when it is written, for which joins on other connections need not wait.
+LANES, FULL, BLOCKED_AFTER_S = 16, 4, 0.02
+#: How long a request waits for an additional connection; then it takes the best one that there is.
+_LANE_WAIT_S = 0.1
+#: Additional lanes are closed after this idle time.
+LANE_IDLE_S = 30.0
 
 
 class Purpose(Enum):
@@ -45,10 +65,52 @@ class Purpose(Enum):
     CLUSTER = "cluster"
 
 
+class Listener:
+    """A client of shared connections; its functions are called in the context in which it was created.
+
+    `on_lost` is called when the broker ended its last connection for `Purpose.GROUP`: with the broker, the reason, and
+    the connection. `on_silence` is called when a broker accepts a connection and does not answer. `longest_pause_s`
+    limits the pause between two attempts; None: the settings limit it.
+    """
+
+    def __init__(
+        self,
+        on_lost: Callable[[BrokerAddress, TransportError, BrokerConnection], None] = lambda *_: None,
+        on_silence: Callable[[str], None] = lambda _: None,
+        longest_pause_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._context = copy_context()
+        self._on_lost = on_lost
+        self._on_silence = on_silence
+        self.longest_pause_s = longest_pause_s
+
+    def lost(self, broker: BrokerAddress, error: TransportError, connection: BrokerConnection) -> None:
+        """Report the loss of the last connection to a coordinator."""
+        self._context.copy().run(self._on_lost, broker, error, connection)
+
+    def silent(self, message: str) -> None:
+        """Report a broker that accepts connections and does not answer."""
+        self._context.copy().run(self._on_silence, message)
+
+
+class Pinned(NamedTuple):
+    """The connection of a client's latest request to a coordinator, and the number of that request on it."""
+
+    connection: BrokerConnection
+    broker: BrokerAddress
+    number: int
+
+    def holds(self, broker: BrokerAddress) -> bool:
+        """Whether the next request to this broker has to follow on the same connection."""
+        return self.broker == broker and self.connection.is_open and self.connection.answered < self.number
+
+
 class _Key(NamedTuple):
     purpose: Purpose
     host: str
     port: int
+    #: The lane, or the member whose connection this is.
+    lane: int | Listener = 0
 
 
 class _BrokerBackoff:
@@ -97,59 +159,84 @@ class _BrokerBackoff:
 
 
 class Connections:
-    """All connections of one client; used from one loop.
+    """All connections with the same settings; used from one loop. Each client adds a `Listener`."""
 
-    `on_lost` is called when the other side ended a connection: with its purpose, the broker, the reason, and whether
-    requests were waiting on it. `on_silence` is called when a broker accepts a connection and does not answer.
-    `longest_pause_s` limits the pause between two attempts; None: the settings limit it. `on_wrong_broker` is called
-    when an address led to another broker of the cluster, or to another cluster (KIP-1242).
-    """
-
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        security: ConnectionSecurity,
-        on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
-        on_silence: Callable[[str], None] = lambda _: None,
-        *,
-        longest_pause_s: Callable[[], float | None] = lambda: None,
-        on_wrong_broker: Callable[[BrokerAddress], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, settings: ConnectionSettings, security: ConnectionSecurity) -> None:
         self._settings = settings
-        self._security = security
-        self._on_lost = on_lost
-        self._on_silence = on_silence
+        #: TLS and credentials of later connections.
+        self.security = security
+        #: The brokers of the cluster, as Metadata last named them.
+        self.known_brokers: Mapping[int, BrokerAddress] = {}
+        self._listeners: list[Listener] = []
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
         self._backoffs: dict[tuple[str, int], _BrokerBackoff] = {}
-        self._traffic: dict[_Key, Traffic] = {}
+        self._traffic: dict[tuple[Purpose, str, int], Traffic] = {}
+        #: The broker of each connection, by the address.
+        self._addresses: dict[tuple[str, int], BrokerAddress] = {}
+        #: The requests in flight that later callers share.
+        self._shared_requests: dict[object, asyncio.Task[Any]] = {}
         self._is_closed = False
-        self._longest_pause_s = longest_pause_s
-        self._on_wrong_broker = on_wrong_broker
         #: The id of the cluster; None: not known yet.
         self.cluster_id: str | None = None
         #: Whether a broker of the cluster checks that a connection is meant for it. The others answer that request as
         #: one of an unknown version, so they receive it only during a rolling upgrade.
         self._are_checked = False
 
+    def add(self, listener: Listener) -> None:
+        """Report to this client from now on."""
+        self._listeners.append(listener)
+
+    def remove(self, listener: Listener) -> None:
+        """Forget this client, and close the connections that only it uses."""
+        if listener not in self._listeners:
+            return
+        self._listeners.remove(listener)
+        for key in [key for key in (*self._open, *self._dialing) if key.lane is listener]:
+            if key in self._dialing:
+                self._dialing[key].cancel()
+            if key in self._open:
+                connection = self._open[key]
+                self.drop(connection, TransportError(f"{connection.peer}: the connection was closed by this side"))
+
     def traffic(self) -> tuple[BrokerTraffic, ...]:
         """The traffic of all connections so far; may be called from any thread."""
         return tuple(
-            BrokerTraffic(
-                is_of_group=key.purpose is not Purpose.CLUSTER,
-                host=key.host,
-                port=key.port,
-                counts=traffic.snapshot(),
-            )
-            for key, traffic in self._traffic.copy().items()
+            BrokerTraffic(is_of_group=purpose is not Purpose.CLUSTER, host=host, port=port, counts=traffic.snapshot())
+            for (purpose, host, port), traffic in self._traffic.copy().items()
         )
 
-    def any_open(self, purpose: Purpose) -> BrokerConnection | None:
-        """An open connection for this purpose, if there is one."""
-        return next((connection for key, connection in self._open.items() if key.purpose is purpose), None)
+    async def together(self, key: object, ask: Callable[[], Coroutine[None, None, AnswerT]]) -> AnswerT:
+        """Return the result of `ask`, or of the call with an equal key that is in flight; raises its exception."""
+        task: asyncio.Task[AnswerT] | None = self._shared_requests.get(key)
+        if task is None:
+            task = self._shared_requests[key] = asyncio.create_task(ask(), name="request of several clients")
+            task.add_done_callback(partial(self._answered, key))
+        # The end of one caller leaves the request to the others.
+        return await asyncio.shield(task)
 
-    async def get(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
-        """The connection to this broker for this purpose.
+    def _answered(self, key: object, task: asyncio.Task[Any]) -> None:
+        del self._shared_requests[key]
+        if not task.cancelled():
+            task.exception()  # no caller may be left, about which asyncio would complain
+
+    def any_open(self, purpose: Purpose) -> BrokerConnection | None:
+        """The open connection for this purpose with the fewest requests, if there is one."""
+        standing = [connection for key, connection in self._open.items() if key.purpose is purpose]
+        return min(standing, key=_load, default=None)
+
+    async def any_free(self, purpose: Purpose, timeout_s: float) -> BrokerConnection | None:
+        """As `any_open`; if it is blocked, another connection to the same broker."""
+        best = self.any_open(purpose)
+        if best is None or not _is_blocked(best):
+            return best
+        key = next(key for key, connection in self._open.items() if connection is best)
+        return await self.get(purpose, self._addresses[key.host, key.port], timeout_s)
+
+    async def get(
+        self, purpose: Purpose, broker: BrokerAddress, timeout_s: float, listener: Listener | None = None
+    ) -> BrokerConnection:
+        """A connection to this broker for this purpose, and for this member if the purpose is a rebalance.
 
         If the broker could not be reached and its backoff is not over, this fails at once, so that the caller tries
         another broker instead of waiting.
@@ -157,13 +244,45 @@ class Connections:
         Raises:
             TransportError: there is none, and none could be made in time.
         """
-        standing = self._open.get(_Key(purpose, broker.host, broker.port))
+        if purpose is not Purpose.REBALANCE or listener is None:
+            return await self._lane(purpose, broker, timeout_s)
+        return await self._get(_Key(purpose, broker.host, broker.port, listener), broker, timeout_s)
+
+    async def _lane(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
+        """The connection to this broker with the fewest requests; an additional one if each is blocked."""
+        first = self._open.get(_Key(purpose, broker.host, broker.port))
+        if first is not None and not first.unanswered:  # nearly always
+            return first
+        lanes = [_Key(purpose, broker.host, broker.port, lane) for lane in range(LANES)]
+        best = self._best(lanes)
+        if best is None:
+            # Others may have waited for it too.
+            await self._get(lanes[0], broker, timeout_s)
+            best = self._best(lanes)
+        free = next((key for key in lanes if key not in self._open), None)
+        if best is not None and (not _is_blocked(best) or free is None or self._backoff(broker).wait_s > 0):
+            return best
+        if best is not None and free is not None:
+            await asyncio.wait((self._dial(free, broker),), timeout=min(timeout_s, _LANE_WAIT_S))
+            best = self._best(lanes)
+        if best is None:
+            raise TransportError(
+                self._backoff(broker).reason or f"{broker.host}:{broker.port}: the connection is closed"
+            )
+        return best
+
+    def _best(self, lanes: Sequence[_Key]) -> BrokerConnection | None:
+        """The open lane with the fewest requests."""
+        return min((self._open[key] for key in lanes if key in self._open), key=_load, default=None)
+
+    async def _get(self, key: _Key, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
+        standing = self._open.get(key)
         if standing is not None:
             return standing
         if self._backoff(broker).wait_s > 0:
             # The same text again, so that logs which count repetitions take it for the same failure.
             raise TransportError(self._backoff(broker).reason)
-        attempt = self._dial(purpose, broker)
+        attempt = self._dial(key, broker)
         # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
@@ -176,8 +295,9 @@ class Connections:
 
     def prepare(self, purpose: Purpose, broker: BrokerAddress) -> None:
         """Begin to connect, for a caller of `get` that follows soon and gets the result."""
-        if _Key(purpose, broker.host, broker.port) not in self._open and self._backoff(broker).wait_s <= 0:
-            self._dial(purpose, broker)
+        key = _Key(purpose, broker.host, broker.port)
+        if key not in self._open and self._backoff(broker).wait_s <= 0:
+            self._dial(key, broker)
 
     def clear_backoff(self, broker: BrokerAddress) -> None:
         """Permit an attempt now, because a live broker has just named this one.
@@ -205,10 +325,11 @@ class Connections:
             if untried:
                 broker = untried.pop(0)
                 # Another caller may have connected meanwhile; a second connection in its place would leave it unclosed.
-                standing = self._open.get(_Key(purpose, broker.host, broker.port))
+                key = _Key(purpose, broker.host, broker.port)
+                standing = self._open.get(key)
                 if standing is not None:
                     return broker, standing
-                attempts[self._dial(purpose, broker)] = broker
+                attempts[self._dial(key, broker)] = broker
             head_start_s = _HEAD_START_S if untried else None
             done, _ = await asyncio.wait(attempts, timeout=head_start_s, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
@@ -232,7 +353,7 @@ class Connections:
     async def close(self) -> None:
         """End all connections and all attempts; later calls fail."""
         self._is_closed = True
-        attempts = list(self._dialing.values())
+        attempts: list[asyncio.Task[Any]] = [*self._dialing.values(), *self._shared_requests.values()]
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
@@ -241,10 +362,9 @@ class Connections:
         for connection in standing:
             await connection.close()
 
-    def _dial(self, purpose: Purpose, broker: BrokerAddress) -> asyncio.Task[BrokerConnection]:
+    def _dial(self, key: _Key, broker: BrokerAddress) -> asyncio.Task[BrokerConnection]:
         if self._is_closed:
             raise _closed(broker)
-        key = _Key(purpose, broker.host, broker.port)
         attempt = self._dialing.get(key)
         if attempt is None:
             attempt = asyncio.create_task(self._connect(key, broker), name=f"connect to {broker.host}:{broker.port}")
@@ -260,15 +380,15 @@ class Connections:
                 key.host,
                 key.port,
                 self._settings,
-                self._security,
+                self.security,
                 expected=self._expected(broker),
-                traffic=self._traffic.setdefault(key, Traffic()),
+                traffic=self._traffic.setdefault(key[:3], Traffic()),
                 on_silence=lambda message: self._note_silence(backoff, message),
             )
         except TransportError as error:
             backoff.failed(error, self._longest_pause_s())
             if isinstance(error, WrongBrokerError):
-                self._on_wrong_broker(broker)
+                self._forget_wrong_broker(broker)
             raise
         finally:
             self._dialing.pop(key, None)
@@ -276,8 +396,10 @@ class Connections:
         offered = connection.versions.ranges.get(Api.API_VERSIONS)
         self._are_checked = offered is not None and offered.highest >= VERSIONS_FOR_ONE_BROKER
         self._open[key] = connection
-        connection.on_closed = partial(self._closed, connection, key.purpose, broker)
-        self._close_when_idle(connection)
+        self._addresses[key.host, key.port] = broker
+        connection.on_closed = partial(self._closed, connection, key, broker)
+        is_additional = isinstance(key.lane, int) and key.lane > 0
+        self._close_when_idle(connection, LANE_IDLE_S if is_additional else inf)
         return connection
 
     def _expected(self, broker: BrokerAddress) -> ExpectedBroker | None:
@@ -286,14 +408,24 @@ class Connections:
             return None
         return ExpectedBroker(cluster_id=self.cluster_id, node_id=broker.node_id)
 
-    def _close_when_idle(self, connection: BrokerConnection) -> None:
-        """Close the connection when it has been idle for connections.max.idle.ms; checks again until then."""
-        limit_s = self._settings.max_idle_s
-        if not limit_s or not connection.is_open:
+    def _forget_wrong_broker(self, broker: BrokerAddress) -> None:
+        """Forget addresses that are out of date; with metadata.recovery.strategy=none only this one (KIP-1242)."""
+        logger.warning(
+            "Broker %s is not at its address any more; the brokers of the cluster are requested again", broker
+        )
+        kept = {} if self._settings.rebootstraps else self.known_brokers
+        self.known_brokers = {node_id: known for node_id, known in kept.items() if known != broker}
+        # The cluster itself may be another one.
+        self.cluster_id = None
+
+    def _close_when_idle(self, connection: BrokerConnection, longest_s: float = inf) -> None:
+        """Close the connection when it has been idle for connections.max.idle.ms, or this time; checks until then."""
+        limit_s = min(self._settings.max_idle_s or inf, longest_s)
+        if limit_s == inf or not connection.is_open:
             return
         left_s = limit_s - connection.idle_s
         if left_s > 0:
-            asyncio.get_running_loop().call_later(left_s, self._close_when_idle, connection)
+            asyncio.get_running_loop().call_later(left_s, self._close_when_idle, connection, longest_s)
         else:
             message = f"{connection.peer}: idle for {limit_s:g} s (connections.max.idle.ms)"
             self.drop(connection, TransportError(message))
@@ -302,23 +434,27 @@ class Connections:
         """Log the silence once and remember it until the broker is reached; an attempt may take that long."""
         logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", message)
         backoff.silence = message
-        self._on_silence(message)
+        for listener in self._listeners.copy():
+            listener.silent(message)
 
     @property
     def silences(self) -> tuple[str, ...]:
         """Texts about the brokers that accept connections and do not answer."""
         return tuple(backoff.silence for backoff in self._backoffs.values() if backoff.silence)
 
-    def _closed(
-        self,
-        connection: BrokerConnection,
-        purpose: Purpose,
-        broker: BrokerAddress,
-        error: TransportError,
-        had_waiters: bool,  # noqa: FBT001  # the connection calls it so
-    ) -> None:
+    def _closed(self, connection: BrokerConnection, key: _Key, broker: BrokerAddress, error: TransportError) -> None:
+        """The other side ended a connection; brokers close idle ones."""
         self._forget(connection)
-        self._on_lost(purpose, broker, error, had_waiters)
+        if key.purpose is not Purpose.GROUP or any(other[:3] == key[:3] for other in self._open):
+            logger.debug("Connection to %s lost: %s", broker, error)
+            return
+        for listener in self._listeners.copy():
+            listener.lost(broker, error, connection)
+
+    def _longest_pause_s(self) -> float | None:
+        """The shortest of the clients' limits; None: no client has one."""
+        limits = (listener.longest_pause_s() for listener in self._listeners)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _forget(self, connection: BrokerConnection) -> None:
         self._open = {key: other for key, other in self._open.items() if other is not connection}
@@ -329,6 +465,14 @@ class Connections:
         if backoff is None:
             backoff = self._backoffs[name] = _BrokerBackoff(broker, self._settings)
         return backoff
+
+
+def _load(connection: BrokerConnection) -> tuple[bool, int]:
+    return _is_blocked(connection), connection.unanswered
+
+
+def _is_blocked(connection: BrokerConnection) -> bool:
+    return connection.unanswered >= FULL or connection.delay_s > BLOCKED_AFTER_S
 
 
 def _closed(broker: BrokerAddress) -> TransportError:

@@ -1,4 +1,8 @@
-"""The membership thread: one daemon thread with a private asyncio loop that owns the state machine and the sockets.
+"""The membership thread: a member on a daemon thread with a private asyncio loop, which owns its state and its sockets.
+
+Members of one process share the thread and the connections, or each has its own (`loops`). Everything that a member
+does on the loop runs in its own context (`log_lines.context_of`), so that its log lines are its own, and an exception
+ends this member only.
 
 Events come from the application over the line, or from finished requests. Each is passed to the core, and its effects
 are passed on by the order contract of `membership.effects`: to the observers, over the line to the application, and as
@@ -15,7 +19,6 @@ import threading
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -37,12 +40,13 @@ from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line
-from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, prefix_this_thread
+from consumer_membership.runtime.log_lines import PackageLog, consumer_prefix, context_of
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.lease_watch import MemberLease
 from consumer_membership.runtime.network.log_observer import Observer
+from consumer_membership.runtime.network.loops import LOOPS, NetworkLoop
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.network.progress import ProgressSampler
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, ConflictPolicy
@@ -91,35 +95,61 @@ class NetworkThread:
         self._watcher: Watcher | None = None
         self._latest = recorder.member.view()
         self._starting = threading.RLock()
-        self._thread: threading.Thread | None = None
-        self._loop: MemberLoop | None = None
+        self._context = context_of(
+            consumer_prefix(settings.connection.client_id, settings.member.group_id, settings.member.instance_id),
+            settings.lines,
+        )
+        self._loop: NetworkLoop | None = None
+        self._member: MemberOnLoop | None = None
+        self._has_ended = threading.Event()
         line.connect(self, self._latest)
 
     def start(self) -> None:
-        """Start the thread if it does not run; several threads may call this."""
+        """Start the member if it does not run; several threads may call this."""
         with self._starting:
             if self._loop is not None:
                 return
-            loop = MemberLoop(self._line, self._dumps, self._settings, self._observer, self._security, self._notify)
+            locks = _locks_of(self._settings)
             name = f"membership {self._settings.member.group_id}"
-            self._thread = threading.Thread(target=loop.run, name=name, daemon=True)
+            loop = LOOPS.acquire(is_shared=self._settings.shares_thread, name=name)
             self._loop = loop
-            self._thread.start()
+            loop.call(partial(self._begin, loop, locks), self._context)
+
+    def _begin(self, loop: NetworkLoop, locks: ProcessLocks | None) -> None:
+        self._member = MemberOnLoop(
+            self._line,
+            self._dumps,
+            self._settings,
+            observer=self._observer,
+            security=self._security,
+            notify=self._notify,
+            loop=loop,
+            locks=locks,
+            has_ended=self._has_ended,
+        )
+        # After the assignment: of what is posted from now on, the member is notified.
+        self._member.begin()
+
+    def _call(self, member: MemberOnLoop, callback: Callable[[], object]) -> None:
+        """Call this on the thread in the member's context, unless the member has ended."""
+        member.loop.call(partial(member.unless_over, callback), self._context)
 
     def ring(self) -> None:
-        """If the thread runs, make it take the posts; returns at once."""
-        if self._loop is not None:
-            self._loop.call(self._loop.take_posts)
+        """If the member runs, make it take the posts; returns at once."""
+        member = self._member
+        if member is not None:
+            self._call(member, member.take_posts)
 
     @property
     def is_calm(self) -> bool:
         """Whether the thread samples the application's progress seldom."""
-        return self._loop is not None and self._loop.sampler.is_calm
+        return self._member is not None and self._member.sampler.is_calm
 
     def sample_soon(self) -> None:
         """End the calm: sample the application's progress at the usual pace."""
-        if self._loop is not None:
-            self._loop.call(self._loop.sampler.end_calm)
+        member = self._member
+        if member is not None:
+            self._call(member, member.sampler.end_calm)
 
     def watch(self, watcher: Watcher) -> MembershipView:
         """Call this with each event's outcome from now on; return the view that the first one follows."""
@@ -136,10 +166,13 @@ class NetworkThread:
     def set_credentials(self, username: str, password: str) -> None:
         """Use these for each later authentication."""
         self._security.set_credentials(username, password)
+        member = self._member
+        if member is not None:
+            self._call(member, member.use_credentials)
 
     def figures(self) -> MemberFigures:
         """Return the figures for statistics in addition to the view."""
-        return MemberFigures() if self._loop is None else self._loop.figures()
+        return MemberFigures() if self._member is None else self._member.figures()
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write the recorded events to a file (`Dumps.write`)."""
@@ -154,13 +187,20 @@ class NetworkThread:
         self._dumps.recorder.note_handlers(fact, monotonic())
 
     def stop(self, timeout_s: float) -> None:
-        """End the thread and close its connections; unsent requests stay unsent."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None or not thread.is_alive():
+        """End the member and close its connections; unsent requests stay unsent. The last member ends the thread."""
+        loop = self._loop
+        if loop is None or not loop.is_alive:
             return
-        loop.call(loop.end)
-        if thread is not threading.current_thread():
-            thread.join(timeout_s)
+        loop.call(self._end, self._context)
+        if loop.is_this_thread:
+            return
+        deadline = monotonic() + timeout_s
+        if self._has_ended.wait(timeout_s):
+            loop.join_if_over(deadline - monotonic())
+
+    def _end(self) -> None:
+        if self._member is not None:
+            self._member.end()
 
 
 def _locks_of(settings: ThreadSettings) -> ProcessLocks | None:
@@ -173,10 +213,10 @@ def _locks_of(settings: ThreadSettings) -> ProcessLocks | None:
     return ProcessLocks(member.group_id, settings.lock_directory)
 
 
-class MemberLoop:
-    """The part that runs on the thread: the member, its requests and its clock.
+class MemberOnLoop:
+    """One member on a loop: its state, its requests and its clock; created on that loop, in the member's context.
 
-    Other threads may use `call`, `figures` and `sampler.is_calm`; everything else is for the thread itself.
+    Other threads may use `figures` and `sampler.is_calm`; everything else is for the loop.
     """
 
     def __init__(
@@ -184,31 +224,32 @@ class MemberLoop:
         line: Line,
         dumps: Dumps,
         settings: ThreadSettings,
+        *,
         observer: Observer,
         security: ConnectionSecurity,
         notify: Watcher,
+        loop: NetworkLoop,
+        locks: ProcessLocks | None,
+        has_ended: threading.Event,
     ) -> None:
+        self.loop = loop
         self._line = line
         self._notify = notify
         self._dumps = dumps
         self._recorder = dumps.recorder
         self._member = member = dumps.recorder.member
-        self._lines = settings.lines
-        self._prefix = consumer_prefix(
-            settings.connection.client_id, settings.member.group_id, settings.member.instance_id
-        )
-        self._has_servers = bool(settings.connection.bootstrap_servers)
+        self._connection_settings = settings.connection
+        self._security = security
         self._observer = observer
-        # Not the program's kind of loop: the handles of uvloop may have no `when`, and its clock has milliseconds only.
-        self._loop = asyncio.SelectorEventLoop()
+        self._loop = loop.loop
         self._client = Cluster(
             settings.connection,
-            security,
-            self._coordinator_lost,
-            self._broker_silent,
+            on_coordinator_lost=self._coordinator_lost,
+            on_silence=self._broker_silent,
             longest_pause_s=lambda: member.longest_pause_s(self._loop.time()),
+            connections=loop.pool.acquire(settings.connection, security),
         )
-        self._locks = _locks_of(settings)
+        self._locks = locks
         self._requests = MemberRequests(self._client, member, settings.start, self._feed, self._locks)
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -224,15 +265,10 @@ class MemberLoop:
         self._measure = settings.measure
         self._rack_id = settings.member.rack_id
         self._telemetry: Telemetry | None = None
-        #: Whether the thread ends: the core gets no more events, and the loop that winds up is not stopped.
+        #: Whether the member ends: the core gets no more events.
         self._is_over = False
-
-    # ---- for other threads ----
-
-    def call(self, callback: Callable[[], object]) -> None:
-        """Call this on the thread, unless it has ended."""
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(callback)
+        self._winding_up: asyncio.Task[None] | None = None
+        self._has_ended = has_ended
 
     def figures(self) -> MemberFigures:
         """Return the figures for statistics in addition to the view."""
@@ -242,37 +278,40 @@ class MemberLoop:
             traffic=self._client.traffic(),
         )
 
-    # ---- the loop ----
+    # ---- its life on the loop ----
 
-    def run(self) -> None:
-        """Run until `end`, or until a bug of this package ends it."""
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        prefix_this_thread(self._prefix)
-        if self._lines is not None:
-            self._lines.attach_to_this_thread()
-        if not self._has_servers:
+    def begin(self) -> None:
+        """Begin to work, with what the application posted before."""
+        if not self._connection_settings.bootstrap_servers:
             _LOG.warning("bootstrap.servers is not set; the consumer cannot connect")
-        try:
-            loop.call_soon(self.take_posts)
-            self.sampler.start()
-            loop.run_forever()
-        except Exception as error:  # noqa: BLE001 - see `_report_fault`
-            self._report_fault(error)
-        finally:
-            self._is_over = True
-            self._lease.follow(None)
-            self._line.close()
-            loop.run_until_complete(self._wind_up())
-            loop.close()
+        self.sampler.start()
+        self.take_posts()
+
+    def unless_over(self, callback: Callable[[], object]) -> None:
+        """Call this, unless the member has ended."""
+        if not self._is_over:
+            callback()
+
+    def use_credentials(self) -> None:
+        """Authenticate later connections with the present credentials."""
+        pool, former = self.loop.pool, self._client.connections
+        self._client.use(pool.change_credentials(former, self._connection_settings, self._security))
 
     def end(self) -> None:
-        """Stop the loop, unless it stops already."""
-        if not self._is_over:
-            self._is_over = True
-            self._loop.stop()
+        """End the member, unless it ends already: its requests, its timers, and the connections that only it uses."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._lease.follow(None)
+        self._line.close()
+        self._winding_up = self._loop.create_task(self._wind_up())
+        self._winding_up.add_done_callback(self._ended)
 
-    def _report_fault(self, error: Exception) -> None:
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        LOOPS.release(self.loop)
+        self._has_ended.set()
+
+    def _report_fault(self, error: BaseException) -> None:
         """Report a bug of this package to the application, instead of ending the thread silently."""
         _LOG.error(
             "The membership thread failed; this is a bug of consumer_membership, please report it", exc_info=error
@@ -303,6 +342,7 @@ class MemberLoop:
             await asyncio.gather(self._telemetry.end(), return_exceptions=True)
         await self._requests.close()
         await self._client.close()
+        await self.loop.pool.release(self._client.connections)
         if self._locks is not None:
             self._locks.release()
 
@@ -342,9 +382,8 @@ class MemberLoop:
         if self._is_over:
             return
         now = self._loop.time()
-        if self._timer is not None and now >= self._timer.when() and not isinstance(event, Polled):
-            # The deadline may be that of max.poll.interval.ms, and this event came before its timer.
-            self.sampler.sample()
+        if now >= self._member.poll_deadline and not isinstance(event, Polled):
+            self.sampler.sample()  # before max.poll.interval.ms is judged
         try:
             effects = self._recorder.handle(event, now)
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
@@ -424,9 +463,8 @@ class MemberLoop:
             self._begin(self._request(request))
 
     def _time_passed(self) -> None:
-        """A deadline is reached; before max.poll.interval.ms is judged, sample the polls."""
+        """A deadline is reached."""
         self._timer = None
-        self.sampler.sample()
         self._feed(TimePassed())
 
     def _set_clock(self) -> None:
@@ -455,12 +493,12 @@ class MemberLoop:
         task = self._begin(_answered(answer, question))
         # If the thread ends, there is no answer; if the application cancels the answer, the task ends.
         task.add_done_callback(lambda _: answer.cancel())
-        answer.add_done_callback(lambda _: self.call(task.cancel))
+        answer.add_done_callback(lambda _: self.loop.call(task.cancel))
 
     def _request_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
+        if error is not None:
             self._report_fault(error)
             self.end()
 

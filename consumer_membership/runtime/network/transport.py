@@ -13,6 +13,7 @@ import os
 import random
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, assert_never, cast
@@ -71,8 +72,8 @@ class AnswerTimedOutError(TransportError):
 class BrokerConnection(asyncio.Protocol):
     """A connection that is ready for requests; `connect` makes one.
 
-    `on_closed` is called once, when the peer or the network ended the connection: with the reason, and whether
-    requests were waiting (they get the reason too). A `close` from this side does not call it.
+    `on_closed` is called once, when the peer or the network ended the connection: with the reason, which waiting
+    requests get too. A `close` from this side does not call it.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class BrokerConnection(asyncio.Protocol):
         traffic: Traffic | None = None,
     ) -> None:
         self.peer = peer
-        self.on_closed: Callable[[TransportError, bool], None] | None = None
+        self.on_closed: Callable[[TransportError], None] | None = None
         #: Whether the peer has sent anything.
         self.has_heard = False
         self._host = host
@@ -104,6 +105,9 @@ class BrokerConnection(asyncio.Protocol):
         self._ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Message]] = {}
+        #: How many requests were written, and when each one that has no response was.
+        self.written = 0
+        self._unanswered: deque[float] = deque()
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -112,11 +116,28 @@ class BrokerConnection(asyncio.Protocol):
         self._withheld: list[bytes] = []
         self._release: asyncio.TimerHandle | None = None
         self._used_at = asyncio.get_running_loop().time()
+        #: When the peer last sent something; 0: never.
+        self.heard_at = 0.0
 
     @property
     def idle_s(self) -> float:
         """How long the connection has been idle; 0 while a response is awaited."""
         return 0.0 if self._waiting else asyncio.get_running_loop().time() - self._used_at
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests have no response yet, including those that no caller waits for any more."""
+        return len(self._unanswered)
+
+    @property
+    def answered(self) -> int:
+        """How many requests have a response; a broker responds in their order."""
+        return self.written - len(self._unanswered)
+
+    @property
+    def delay_s(self) -> float:
+        """How long the oldest request without a response has waited; 0 if there is none."""
+        return asyncio.get_running_loop().time() - self._unanswered[0] if self._unanswered else 0.0
 
     @property
     def versions(self) -> BrokerVersions:
@@ -161,6 +182,8 @@ class BrokerConnection(asyncio.Protocol):
         self._waiting[correlation_id] = waiter
         self._write(data)
         self._used_at = asyncio.get_running_loop().time()
+        self.written += 1
+        self._unanswered.append(self._used_at)
         try:
             async with asyncio.timeout(timeout_s + self.throttled_s):
                 return await waiter
@@ -195,7 +218,7 @@ class BrokerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by asyncio)."""
         self.has_heard = True
-        self._used_at = asyncio.get_running_loop().time()
+        self._used_at = self.heard_at = asyncio.get_running_loop().time()
         events = self._protocol.receive(data)
         self._throttle(self._protocol.take_throttle_s())
         for event in events:
@@ -250,6 +273,7 @@ class BrokerConnection(asyncio.Protocol):
                 self._write(data)
                 self._renew_within(session_s)
             case ResponseReceived(correlation_id=correlation_id, message=message):
+                self._unanswered.popleft()
                 waiter = self._waiting.get(correlation_id)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(message)
@@ -286,7 +310,6 @@ class BrokerConnection(asyncio.Protocol):
         for planned in (self._renewal, self._renewing, self._release):
             if planned is not None:
                 planned.cancel()
-        had_waiters = bool(self._waiting)
         waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[Message]]
         waiters = [self._ready, *self._waiting.values()]
         for waiter in waiters:
@@ -299,7 +322,7 @@ class BrokerConnection(asyncio.Protocol):
             # Unsent bytes have no reader; a graceful close would wait for a peer that does not read.
             self._transport.abort()
         if self.on_closed is not None:
-            self.on_closed(error, had_waiters)
+            self.on_closed(error)
 
 
 async def connect(

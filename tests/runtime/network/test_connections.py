@@ -13,7 +13,7 @@ from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network import connections, transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
-from consumer_membership.runtime.network.connections import Connections, Purpose
+from consumer_membership.runtime.network.connections import Connections, Listener, Pinned, Purpose
 from consumer_membership.translation import requests
 from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import METADATA, node, settings
@@ -37,7 +37,8 @@ def with_connections(
     async def run() -> ResultT:
         wanted = known or settings()
         security = ConnectionSecurity(wanted)
-        pool = Connections(wanted, security, lambda *_: None, on_silence, longest_pause_s=longest_pause_s)
+        pool = Connections(wanted, security)
+        pool.add(Listener(on_silence=on_silence, longest_pause_s=longest_pause_s))
         try:
             return await act(pool)
         finally:
@@ -97,6 +98,46 @@ def test_connections_are_shared_by_broker_and_purpose() -> None:
 
     with ScriptedBroker() as broker:
         assert with_connections(act) == [True, False, True]
+
+
+def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request without a response blocks its connection for others; its own client stays there, in order."""
+    monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
+    gate = Gate()
+
+    async def act(pool: Connections) -> list[bool]:
+        first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        asked = asyncio.create_task(first.request(requests.metadata_of_names(first.versions, ()), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        pinned = Pinned(first, node(broker), first.written)
+        second = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        during = [second is first, pinned.holds(node(broker)), first.unanswered == 1]
+        gate.open()
+        await asked
+        third = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        return [*during, third in (first, second), pinned.holds(node(broker)), first.unanswered == 0]
+
+    def metadata_later(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == METADATA else None
+
+    with ScriptedBroker(metadata_later) as broker:
+        assert with_connections(act) == [False, True, True, True, False, True]
+
+
+def test_rebalance_has_a_connection_for_each_member_which_ends_with_it() -> None:
+    """A JoinGroup waits for other members at the coordinator, so no other member may wait behind it."""
+
+    async def act(pool: Connections) -> list[bool]:
+        listeners = Listener(), Listener()
+        for listener in listeners:
+            pool.add(listener)
+        one, other = [await pool.get(Purpose.REBALANCE, node(broker), PATIENCE_S, each) for each in listeners]
+        again = await pool.get(Purpose.REBALANCE, node(broker), PATIENCE_S, listeners[0])
+        pool.remove(listeners[0])
+        return [one is other, again is one, one.is_open, other.is_open]
+
+    with ScriptedBroker() as broker:
+        assert with_connections(act) == [False, True, False, True]
 
 
 def test_connection_attempt_is_shared_and_survives_a_caller_that_gives_up() -> None:

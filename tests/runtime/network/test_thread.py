@@ -7,10 +7,9 @@ import itertools
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,22 +19,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, SaslMechanism, SaslSettings, StartSettings
 from consumer_membership.membership.consumer import protocol as consumer_protocol
-from consumer_membership.membership.effects import (
-    ApplicationEffect,
-    AssignPartitions,
-    CommitCompleted,
-    LeaveCompleted,
-    LosePartitions,
-    PausePartitions,
-    RaiseToApplication,
-    RevokePartitions,
-)
 from consumer_membership.membership.events import (
     CommitRequested,
     LeaveRequested,
     Polled,
-    Step,
-    StepFinished,
     Subscribed,
 )
 from consumer_membership.membership.settings import MemberSettings
@@ -60,6 +47,7 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from consumer_membership.wire.otlp import Point
+from tests.runtime.network.applications import TOPIC, Application, poll_until
 from tests.runtime.receivers import PUSH, SUBSCRIPTIONS, Receiver
 from tests.support.coordinator_script import (
     DESCRIBE,
@@ -72,88 +60,9 @@ from tests.support.coordinator_script import (
 from tests.support.ports import listening
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
-from tests.support.waiting import PATIENCE_S, SOONER_THAN_A_SESSION_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
-
-TOPIC = "orders"
-
-
-@dataclass(slots=True)
-class Application:
-    """An application that performs and keeps its member's orders; the test's thread is the application's thread."""
-
-    line: Line
-    thread: NetworkThread
-    arrival: threading.Event = field(default_factory=threading.Event)
-    orders: list[str] = field(default_factory=list)
-    problems: list[RaiseToApplication] = field(default_factory=list)
-    commits: list[CommitCompleted] = field(default_factory=list)
-    polls: int = 0
-    is_gone: bool = False
-
-    def subscribe(self) -> None:
-        """Subscribe and poll, which starts the thread."""
-        self.line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
-
-    def poll(self) -> None:
-        """Perform the waiting orders."""
-        self.polls += 1
-        self.arrival.wait(0.005)
-        self.arrival.clear()
-        orders: deque[ApplicationEffect] = deque()
-        self.line.move_orders(orders)
-        for effect in orders:
-            self._perform(effect)
-        self.line.wake_up.review()
-
-    def _perform(self, effect: ApplicationEffect) -> None:
-        match effect:
-            case PausePartitions():
-                self._finish("pause", effect.attempt, Step.PAUSE)
-            case RevokePartitions():
-                self._finish("revoke", effect.attempt, Step.REVOKE)
-            case LosePartitions():
-                self._finish("lose", effect.attempt, Step.LOSE)
-            case AssignPartitions():
-                self._finish(f"assign {len(effect.offsets)}", effect.attempt, Step.ASSIGN)
-            case RaiseToApplication():
-                self.problems.append(effect)
-            case CommitCompleted():
-                self.commits.append(effect)
-            case LeaveCompleted():
-                self.is_gone = True
-            case _:
-                pass
-
-    def _finish(self, order: str, attempt: int, step: Step) -> None:
-        self.orders.append(order)
-        self.line.post(StepFinished(attempt=attempt, step=step))
-
-    @property
-    def state(self) -> MemberState:
-        """The member's state."""
-        return self.line.view.state
-
-    def owns(self, count: int) -> bool:
-        """Whether the member is stable with this many partitions."""
-        return self.state is MemberState.STABLE and len(self.line.view.owned) == count
-
-
-def poll_until(condition: Callable[[], bool], what: str, *applications: Application) -> None:
-    """Let these applications poll until the condition holds, which must be before a session ends."""
-
-    def poll() -> None:
-        for application in applications:
-            application.poll()
-
-    wait_until(
-        condition,
-        what,
-        SOONER_THAN_A_SESSION_S,
-        between=poll,
-        seen=lambda: [application.line.view for application in applications],
-    )
 
 
 @pytest.fixture
@@ -745,9 +654,9 @@ def test_committed_offsets_request_that_is_cancelled_is_not_repeated(
     one.line.ask(question)
     broker.wait_for(OFFSET_FETCH)
     assert question.answer.cancel()
-    loop = one.thread._loop
-    assert loop is not None
-    wait_until(lambda: not loop._tasks, "the end of the question's task")
+    member = one.thread._member
+    assert member is not None
+    wait_until(lambda: not member._tasks, "the end of the question's task")
 
 
 def test_end_of_the_thread_cancels_committed_offsets_requests(

@@ -168,13 +168,13 @@ def test_cancelled_request_leaves_the_connection_usable() -> None:
 # ---- the end of a connection -----------------------------------------------------------------------------------------
 
 
-def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[Any], list[tuple[str, bool]]]:
+def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[Any], list[str]]:
     """The outcome of each caller, and the calls of `on_closed`."""
-    told: list[tuple[str, bool]] = []
+    told: list[str] = []
 
     async def run() -> list[Any]:
         connection = await connected(broker)
-        connection.on_closed = lambda error, had_waiters: told.append((str(error), had_waiters))
+        connection.on_closed = lambda error: told.append(str(error))
         answers = await asyncio.gather(
             *(connection.request(heartbeat(connection), PATIENCE_S) for _ in range(callers)), return_exceptions=True
         )
@@ -186,7 +186,7 @@ def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[An
     with ScriptedBroker(heartbeats_answered_by(script)) as broker:
         answers = asyncio.run(run())
         peer = broker.bootstrap_servers
-    return [str(a).replace(peer, "PEER") for a in answers], [(text.replace(peer, "PEER"), had) for text, had in told]
+    return [str(a).replace(peer, "PEER") for a in answers], [text.replace(peer, "PEER") for text in told]
 
 
 def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
@@ -195,7 +195,7 @@ def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
         "PEER: the peer closed the connection instead of responding to the first request; check whether the port "
         "needs SASL (security.protocol)"
     )
-    assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [(text, True)])
+    assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [text])
 
 
 def test_unreadable_response_ends_the_connection_with_the_reason() -> None:
@@ -205,20 +205,19 @@ def test_unreadable_response_ends_the_connection_with_the_reason() -> None:
         "PEER: a response has a size of 2147483647 bytes, above receive.message.max.bytes=100000000; raise the key, or "
     )
     assert answers[0].startswith(text)
-    assert [had_waiters for _, had_waiters in told] == [True]
+    assert told == answers
 
 
 def test_idle_connection_that_ends_is_reported() -> None:
     """No caller waits, so only the owner can learn of it."""
-    told: asyncio.Queue[tuple[TransportError, bool]] = asyncio.Queue()
+    told: asyncio.Queue[TransportError] = asyncio.Queue()
 
     async def run() -> bool:
         connection = await connected(broker)
-        connection.on_closed = lambda error, had_waiters: told.put_nowait((error, had_waiters))
+        connection.on_closed = told.put_nowait
         await asyncio.to_thread(broker.disconnect, 1)
-        _, had_waiters = await told.get()
-        assert not connection.is_open
-        return had_waiters
+        await told.get()
+        return connection.is_open
 
     with ScriptedBroker() as broker:
         assert asyncio.run(run()) is False

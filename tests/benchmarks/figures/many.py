@@ -1,0 +1,112 @@
+"""What many consumers in one process cost that have nothing to do: processor time, threads, files, and their start."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.processes import Worker, WorkerFailedError, cpu_s
+from tests.benchmarks.samples import at_most, median_of
+from tests.benchmarks.workers import many
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.samples import Series
+
+NAME = "many"
+
+CONSUMERS, QUICK_CONSUMERS = 150, 50
+CPU_FACTOR, MORE_THREADS, MORE_FILES = 1.5, 5, 10
+IDLE_S, OFTEN_S = 1.0, 0.02
+"""How often each consumer is polled: seldom, and often."""
+
+_SETTLE_S, _QUICK_SETTLE_S = 40.0, 10.0
+"""Additional connections of the start are closed when they have been idle for half a minute."""
+
+_WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
+_READY_S = 180.0
+_SAME_WAIT = {"fetch_wait_max_ms": "500"}
+"""librdkafka's default: with this package's default of 100, an idle consumer fetches ten times a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The series of one side."""
+
+    idle: Series
+    often: Series
+    threads: Series
+    files: Series
+    ready: Series
+
+    @classmethod
+    def of(cls, side: Side) -> Costs:
+        """Five empty series."""
+        return cls(
+            idle=side.series("idle: share of a core", "%"),
+            often=side.series(f"polled every {OFTEN_S * 1000:.0f} ms: share of a core", "%"),
+            threads=side.series("threads", ""),
+            files=side.series("file descriptors", ""),
+            ready=side.series("all have their partitions", "s"),
+        )
+
+    @property
+    def all(self) -> tuple[Series, ...]:
+        """All of them."""
+        return self.idle, self.often, self.threads, self.files, self.ready
+
+
+def run(bench: Bench) -> Figure:
+    """Create the consumers of each side in turns, and read what their process uses."""
+    count = QUICK_CONSUMERS if bench.is_quick else CONSUMERS
+    raw, ours = bench.raw(**_SAME_WAIT), bench.ours(membership_threads="shared", **_SAME_WAIT)
+    sides = (ours, raw, bench.ours("own threads", membership_threads="own", **_SAME_WAIT))
+    costs = {side: Costs.of(side) for side in sides}
+    for _ in range(bench.count(3, 1)):
+        for side in sides:
+            for every_s in (IDLE_S, OFTEN_S):
+                with counted_in(*costs[side].all):
+                    _measure(bench, side, costs[side], count, every_s)
+    mine, other = costs[ours], costs[raw]
+    limits = (
+        (f"idle: at most {CPU_FACTOR} x raw", mine.idle, CPU_FACTOR * (median_of(other.idle) or 0.0)),
+        (f"threads: at most raw + {MORE_THREADS}", mine.threads, (median_of(other.threads) or 0.0) + MORE_THREADS),
+        (f"file descriptors: at most raw + {MORE_FILES}", mine.files, (median_of(other.files) or 0.0) + MORE_FILES),
+    )
+    return Figure(
+        title=f"{count} consumers of {count} groups in one process, polled by one thread",
+        series=tuple(series for one in costs.values() for series in one.all),
+        checks=tuple(at_most(bound, median_of(one), limit, one.unit, [one]) for bound, one, limit in limits),
+        notes=(f"idle: each is polled every {IDLE_S:g} s with poll(0); fetch.wait.max.ms=500 on all sides",),
+    )
+
+
+def _measure(bench: Bench, side: Side, costs: Costs, count: int, every_s: float) -> None:
+    topic = bench.topic(NAME, partitions=1)
+    config = bench.config(side)
+    group = config.pop("group.id")
+    job = many.Job(module=side.module, config=config, group=group, topic=topic, consumers=count, every_s=every_s)
+    with Worker("many", job) as worker:
+        ready = worker.expect("ready", _READY_S)
+        if ready.facts["missing"]:
+            raise WorkerFailedError(f"{ready.facts['missing']} of {count} consumers got no partition")
+        time.sleep(_QUICK_SETTLE_S if bench.is_quick else _SETTLE_S)
+        process = psutil.Process(worker.pid)
+        began, used = time.monotonic(), cpu_s(process)
+        time.sleep(_QUICK_WATCH_S if bench.is_quick else _WATCH_S)
+        share = (cpu_s(process) - used) / (time.monotonic() - began) * 100
+        worker.order("count")
+        counted = worker.expect("counted", _READY_S).facts
+        worker.end(_READY_S)
+    if every_s == IDLE_S:
+        costs.idle.add(share)
+        costs.ready.add(ready.facts["took_s"])
+        costs.threads.add(counted["threads"])
+        costs.files.add(counted["files"])
+    else:
+        costs.often.add(share)
+    tell(f"many: {costs.idle.label}, every {every_s:g} s: {share:.2f} % of a core, {counted}")
