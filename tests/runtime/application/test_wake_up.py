@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from confluent_kafka import Message
@@ -25,6 +24,9 @@ from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 TOPIC = "orders"
 PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
@@ -77,7 +79,7 @@ def review_with_an_order_before(instruction: int) -> tuple[WakeUp, bool]:
     wake_up.set()
     reached = itertools.count()
 
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+    def trace(frame: FrameType, event: str, _: object) -> TraceFunction | None:
         if frame.f_code is not WakeUp.review.__code__:
             return None
         frame.f_trace_opcodes = True
