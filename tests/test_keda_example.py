@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,29 +13,8 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import PREFIX
 from consumer_membership.metrics.catalog import CATALOG
 from tests.support.autoscaler import SYNC_S, Autoscaler, kafka_metric
+from tests.support.keda import EXAMPLE, EXAMPLES, SCALED_OBJECTS, deployment, environment, scaled_object
 from tests.support.kubernetes_schemas import check, resources
-
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-EXAMPLE = EXAMPLES / "keda"
-SCALED_OBJECTS = sorted(EXAMPLE.glob("scaledobject-*.yaml"))
-
-
-def scaled_object(path: Path) -> dict[str, Any]:
-    """The ScaledObject in this file."""
-    (found,) = resources(path)
-    return found
-
-
-def deployment() -> dict[str, Any]:
-    """The Deployment that is scaled."""
-    (found,) = (one for one in resources(EXAMPLE / "deployment.yaml") if one["kind"] == "Deployment")
-    return found
-
-
-def environment() -> dict[str, str]:
-    """The variables of the pods' container."""
-    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
-    return {one["name"]: one["value"] for one in container["env"]}
 
 
 @pytest.mark.parametrize("path", SCALED_OBJECTS, ids=lambda path: path.stem)

@@ -24,9 +24,9 @@ from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 from consumer_membership.runtime.application import health_monitor
 from tests.support.autoscaler import SYNC_S, Autoscaler, kafka_metric
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.keda import SCALED_OBJECTS, environment, scaled_object
 from tests.support.prometheus import prometheus
 from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
-from tests.test_keda_example import SCALED_OBJECTS, environment, scaled_object
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -92,11 +92,11 @@ def records() -> Iterator[Message]:
 
 def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resumes() -> None:
     """A thread that takes from the buffer without a lock gets every record once and in order."""
-    buffer, source, last = PrefetchBuffer(), records(), 20 * ROUNDS
+    buffer, source, rounds, size = PrefetchBuffer(), records(), ROUNDS // 10, 20
 
     def fetch() -> list[int]:
-        for _ in range(ROUNDS):
-            buffer.landed.append(list(itertools.islice(source, 20)))
+        for _ in range(rounds):
+            buffer.landed.append(list(itertools.islice(source, size)))
             buffer.take_in()
             buffer.park({PARTITION})
             buffer.unpark([PARTITION])
@@ -104,7 +104,7 @@ def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resum
 
     def take() -> list[int]:
         taken: list[int] = []
-        while len(taken) < last:
+        while len(taken) < rounds * size:
             try:
                 taken.append((~buffer.ready).offset() or 0)
             except IndexError:
@@ -112,7 +112,7 @@ def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resum
         return taken
 
     _, taken = together(fetch, take)
-    assert taken == list(range(last))
+    assert taken == list(range(rounds * size))
 
 
 def test_order_of_another_thread_is_never_left_without_a_wake_up() -> None:
