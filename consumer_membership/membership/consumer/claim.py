@@ -303,18 +303,18 @@ class InstanceClaim:
 
         `holder` is the member id in the coordinator's message, `own` this member's.
         """
-        attempt = self._attempt
+        attempt, named = self._attempt, Holder(member_id=holder) if holder else None
         if holder == own:
             attempt.own_releases += 1
             self._release(Holder(member_id=own))
             return None
         if self.predecessor.has_released and not self._pool:
-            return self._end_as_predecessor(Holder(member_id=holder) if holder else None)
+            return self._end_as_predecessor(named)
         if self._pool:
             self._give_up_id()
             return None
         if self.needs_proof_of_death:
-            self._check_or_look_up(Holder(member_id=holder) if holder else None)
+            self._check_or_look_up(named)
             return None
         self._update_age()
         is_free_to = attempt.taken_from is None or (holder == attempt.taken_from and attempt.takeovers < MOST_TAKEOVERS)
@@ -324,19 +324,24 @@ class InstanceClaim:
             self._look_up(self._event.now)
             return None
         if takes_over or self._waits:
-            return self._wait(error, Holder(member_id=holder) if holder else None)
+            return self._wait(error, named)
         self._enter(_T.JOIN_CLEARED)
-        return Fatal(self._refusal_of(error, holder))
+        return Fatal(self._refusal_of(error, named))
 
     @property
     def may_take_over(self) -> bool:
         """Whether a join that is sent now may replace a holder that the broker would not protect."""
-        return self._takes_over and not self._pool and self._event.now <= self._subscribed_at + NEWEST_FOR_S
+        return self._takes_over and not self._pool and self._has_just_subscribed
 
     @property
     def needs_proof_of_death(self) -> bool:
         """Whether the member takes over only from dead holders, and waits for others without end."""
         return self._settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD and not self._pool
+
+    @property
+    def _has_just_subscribed(self) -> bool:
+        """Whether the application subscribed so recently that a holder which is reported now is the older process."""
+        return self._event.now <= self._subscribed_at + NEWEST_FOR_S
 
     @property
     def _takes_over(self) -> bool:
@@ -356,15 +361,15 @@ class InstanceClaim:
         """Decide at the first holder: with a fixed id, one that is reported late may be the newer one."""
         attempt = self._attempt
         if attempt.may_request is None:
-            is_newest = self._event.now <= self._subscribed_at + NEWEST_FOR_S
-            attempt.may_request = self._hands_over and self.age is not Age.OLDER and (bool(self._pool) or is_newest)
+            is_safe = bool(self._pool) or self._has_just_subscribed
+            attempt.may_request = self._hands_over and self.age is not Age.OLDER and is_safe
         return attempt.may_request
 
     def _update_age(self) -> None:
         """A holder is reported now: unless this join knew it before, it may be the newer one."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
-        if self.age is Age.NEWEST and not knows_holder and self._event.now > self._subscribed_at + NEWEST_FOR_S:
+        if self.age is Age.NEWEST and not knows_holder and not self._has_just_subscribed:
             self.age = Age.UNKNOWN
 
     def _release(self, holder: Holder) -> None:
@@ -470,12 +475,12 @@ class InstanceClaim:
 
     # ---- refusals ----
 
-    def _refusal_of(self, error: BrokerError, holder: str | None) -> BrokerError:
+    def _refusal_of(self, error: BrokerError, holder: Holder | None) -> BrokerError:
         """Return the error of a member that may not take over, or not any more.
 
         A member that was replaced while it was out of its group gets the same error as a member that is replaced in it.
         """
-        held = f"group.instance.id '{self.id}' is held by {_name_of(Holder(member_id=holder) if holder else None)}"
+        held = f"group.instance.id '{self.id}' is held by {_name_of(holder)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:
             remedy = "close it, give this process its own id, or set group.instance.id.conflict.policy to takeover"
             return _unreleased(f"{held}; {remedy} (the coordinator responded: {error.message})")
