@@ -21,9 +21,8 @@ from confluent_kafka import (
 )
 
 from consumer_membership import Consumer, MemberState
+from tests.support.waiting import PATIENCE_S
 
-#: How long a scenario waits for something that has to come, in seconds.
-PATIENCE_S = 30.0
 #: How long it waits for something that must not come.
 QUIET_S = 0.5
 _NO_OFFSET = -1001
