@@ -55,10 +55,10 @@ def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
     (folder / "plan.txt").write_text(f"{plan}\n")
     troubles: list[str] = []
     with World(cluster, plan.members, folder) as world:
-        if not world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
-            troubles.append(f"no record within {BEGIN_S:.0f} s")
-        elif not world.wait(world.have_jobs_begun, JOBS_BEGIN_S):
+        if not world.wait(world.have_jobs_begun, JOBS_BEGIN_S):
             troubles.append(f"no task of a Spark job owns a partition after {JOBS_BEGIN_S:.0f} s")
+        elif not world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
+            troubles.append(f"no record within {BEGIN_S:.0f} s")
         else:
             _suffer(world, plan.faults, troubles)
         _settle(world, troubles)
