@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.errors import AuthenticationError
@@ -122,6 +123,15 @@ def test_member_with_a_keytab_joins_reads_and_commits(broker: Broker, kdc: Kdc, 
     finally:
         reader.close()
     assert [found.offset for found in committed] == [10] * 4
+
+
+def test_command_line_takes_the_keys_of_kerberos(
+    broker: Broker, kdc: Kdc, principal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`list` logs in with a keytab."""
+    config = with_keytab(broker, kdc, principal)
+    code = main(["list", *(word for key, value in config.items() for word in ("-c", f"{key}={value}"))])
+    assert code == 0, capsys.readouterr()
 
 
 def test_member_with_a_ticket_cache_joins_and_reads(broker: Broker, kdc: Kdc, principal: str) -> None:

@@ -28,7 +28,7 @@ def secured(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
     return broker_pool.shared(security=secured_materials.security)
 
 
-@pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS, Way.MUTUAL_TLS])
+@pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS, Way.MUTUAL_TLS, Way.PLAIN])
 def test_check_drain_and_read_group_work_on_a_secured_cluster(
     spark: SparkSession, secured: Broker, secured_materials: Materials, tmp_path: Path, way: Way
 ) -> None:
@@ -39,10 +39,11 @@ def test_check_drain_and_read_group_work_on_a_secured_cluster(
     produce(servers, topic, RECORDS)
     found = check(spark, config, [topic], group, instances=2)
     assert [str(finding) for finding in found.errors] == []
-    seen = [finding.found for finding in found.findings if finding.subject == "ssl.ca.location"]
-    assert [words.startswith(f"{secured_materials.ca_file} exists on ") for words in seen] == [True]
-    moved = check(spark, config | {"ssl.ca.location": "/no/such/ca.pem"}, [topic], group)
-    assert {finding.subject for finding in moved.errors} == {"brokers", "ssl.ca.location"}
+    if way.has_tls:
+        seen = [finding.found for finding in found.findings if finding.subject == "ssl.ca.location"]
+        assert [words.startswith(f"{secured_materials.ca_file} exists on ") for words in seen] == [True]
+        moved = check(spark, config | {"ssl.ca.location": "/no/such/ca.pem"}, [topic], group)
+        assert {finding.subject for finding in moved.errors} == {"brokers", "ssl.ca.location"}
     result = drain(spark, config, [topic], group, Recorder(tmp_path), 2, assign_at_once=True)
     assert result.records == RECORDS
     produce(servers, topic, 10)

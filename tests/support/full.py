@@ -119,6 +119,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_kubernetes.py::test_example_runs_*": AT_LENGTH,
         # A server that is built first: the gate has the same sink in folders.
         "tests/spark/sinks/test_objects.py::*": AT_LENGTH,
+        # The gate has a password over TLS.
+        "tests/spark/test_secured.py::*[[]Way.PLAIN]": AT_LENGTH,
         # A killed task: the gate has one with KafkaSink, and the handler in tasks that live.
         "tests/spark/sinks/test_in_spark.py::test_killed_handler_*": AT_LENGTH,
         # Spark's newest release and a server of its own, for an example.

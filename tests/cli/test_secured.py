@@ -1,0 +1,64 @@
+"""The command line on secured listeners: `-c` takes the keys of each login."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.cli import main
+from consumer_membership.devbroker import Broker
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import unique
+from tests.support.secured import Materials, Way, client_config
+from tests.support.versions import NEWEST
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.fixture
+def broker(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
+    """A broker with listeners of all kinds."""
+    return broker_pool.shared(NEWEST, security=secured_materials.security)
+
+
+def listing(config: dict[str, object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Return the exit code of `list` with these keys, and its output."""
+    words = [word for key, value in config.items() for word in ("-c", f"{key}={value}")]
+    code = main(["list", *words])
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+@pytest.mark.parametrize("way", [way for way in Way if way is not Way.TOKEN_OVER_TLS], ids=lambda way: way.name)
+def test_list_connects_over_each_listener(
+    broker: Broker, secured_materials: Materials, way: Way, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command takes the same keys as a consumer."""
+    code, text = listing(client_config(broker, secured_materials, way), capsys)
+    assert code == 0, text
+
+
+def test_list_takes_certificates_as_text(
+    broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value may have several lines."""
+    made = secured_materials
+    config: dict[str, object] = {
+        "bootstrap.servers": broker.secured["MUTUAL"],
+        "security.protocol": "ssl",
+        "ssl.ca.pem": made.ca_pem,
+        "ssl.certificate.pem": made.client_cert_pem,
+        "ssl.key.pem": made.client_key_pem,
+    }
+    code, text = listing(config, capsys)
+    assert code == 0, text
+
+
+def test_list_without_a_callback_names_oauth_cb(
+    broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A callback is not text, so the command line has none; the error names what is missing."""
+    config = client_config(broker, secured_materials, Way.TOKEN_OVER_TLS)
+    del config["oauth_cb"]
+    code, text = listing({**config, "client.id": unique("cli")}, capsys)
+    assert code != 0
+    assert "oauth_cb" in text
