@@ -13,8 +13,8 @@ from types import MappingProxyType
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.listeners import Security
 
-SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1", "4.4.0")
-"""The last patch of each minor line, oldest first."""
+SUPPORTED_VERSIONS = ("4.0.0", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
+"""The first release with the consumer protocol, and the last patch of each later minor line, oldest first."""
 
 CLASSIC_VERSIONS = ("3.9.1",)
 """The last minor version that supports only classic groups by default. It can be requested, but is not offered to

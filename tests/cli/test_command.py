@@ -74,10 +74,10 @@ def test_broker_arguments_set_options_and_exit_code_is_returned(monkeypatch: pyt
     """The command returns the exit code of the foreground broker."""
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words, named)) or 7)
-    words = "--version 4.1.1 --nodes 3 --port 9092 --backend jvm -p a.b=c -p d="
+    words = "--version 4.1.2 --nodes 3 --port 9092 --backend jvm -p a.b=c -p d="
     assert main(["broker", *words.split()]) == 7
     streams = (sys.stdout, sys.stderr)
-    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "backend": Backend.JVM})]
+    assert calls == [("4.1.2", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "backend": Backend.JVM})]
 
 
 def test_broker_that_cannot_start_is_reported_on_stderr(

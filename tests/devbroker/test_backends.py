@@ -82,9 +82,9 @@ def test_first_of_uses_first_available_backend(winner: Backend) -> None:
 def test_first_of_without_way_reports_what_each_lacks() -> None:
     """One error names what each of the three backends lacks."""
     with pytest.raises(BrokerUnavailableError) as raised:
-        first_of({backend: missing(backend) for backend in Backend}, BrokerRequest(version="4.1.1"))
+        first_of({backend: missing(backend) for backend in Backend}, BrokerRequest(version="4.1.2"))
     text = str(raised.value)
-    assert "Kafka 4.1.1" in text
+    assert "Kafka 4.1.2" in text
     assert all(f"{backend.value}: no {backend.value} here" in text for backend in Backend)
 
 

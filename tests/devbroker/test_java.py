@@ -38,29 +38,29 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_classpath_fetches_jars_once_and_keeps_order(maven: Path) -> None:
     """A class data archive is valid for one class path only, so the order must not change."""
-    libs = version_folder("4.2.1") / "libs"
-    assert classpath("4.2.1") == f"{libs}/a.jar:{libs}/b.jar"
-    assert classpath("4.2.1") == f"{libs}/a.jar:{libs}/b.jar"
-    assert maven.read_text().count("<version>4.2.1</version>") == 1
-    assert sorted(path.name for path in libs.parent.parent.iterdir()) == ["kafka-4.2.1", "kafka-4.2.1.lock"]
+    libs = version_folder("4.2.2") / "libs"
+    assert classpath("4.2.2") == f"{libs}/a.jar:{libs}/b.jar"
+    assert classpath("4.2.2") == f"{libs}/a.jar:{libs}/b.jar"
+    assert maven.read_text().count("<version>4.2.2</version>") == 1
+    assert sorted(path.name for path in libs.parent.parent.iterdir()) == ["kafka-4.2.2", "kafka-4.2.2.lock"]
 
 
 def test_concurrent_classpath_calls_fetch_once(maven: Path) -> None:
     """The second caller waits for the first caller's jars."""
-    threads = [threading.Thread(target=classpath, args=("4.2.1",)) for _ in range(4)]
+    threads = [threading.Thread(target=classpath, args=("4.2.2",)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert maven.read_text().count("<version>4.2.1</version>") == 1
+    assert maven.read_text().count("<version>4.2.2</version>") == 1
 
 
 def test_classpath_raises_maven_output_and_leaves_no_files(maven: Path) -> None:
     """The error quotes Maven's output, and the next attempt starts from the beginning."""
     (maven.parent / "bin" / "mvn").write_text("#!/bin/sh\necho 'Could not transfer artifact'; mkdir -p $6; exit 1\n")
     with pytest.raises(BrokerUnavailableError, match="Could not transfer artifact"):
-        classpath("4.2.1")
-    assert not version_folder("4.2.1").exists()
+        classpath("4.2.2")
+    assert not version_folder("4.2.2").exists()
 
 
 def test_java_command_has_log_file_and_class_path(tmp_path: Path) -> None:

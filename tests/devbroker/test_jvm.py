@@ -176,14 +176,14 @@ def test_start_uses_requested_port() -> None:
 
 def test_start_uses_existing_broker_unchanged(kafka_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is queried over the wire, a mismatch raises an error, and stop() leaves the broker running."""
-    running = kafka_broker("4.1.1", backend=Backend.JVM)
+    running = kafka_broker("4.1.2", backend=Backend.JVM)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", running.bootstrap_servers)
     with start() as broker:
         assert (broker.backend, broker.version) == (Backend.EXISTING, "4.1")
         assert broker.bootstrap_servers == running.bootstrap_servers
         assert broker.node_ids == ()
     running.wait_ready(timeout_s=PATIENCE_S)
-    with start("4.1.1", 1) as broker:
+    with start("4.1.2", 1) as broker:
         assert broker.backend is Backend.EXISTING
     with pytest.raises(BrokerUnavailableError, match=rf"Kafka {re.escape(NEWEST)}.* its version is 4\.1"):
         start(NEWEST)
