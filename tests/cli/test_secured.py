@@ -53,6 +53,22 @@ def test_list_takes_certificates_as_text(
     assert code == 0, text
 
 
+def test_list_takes_a_keystore(
+    broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The client's certificate and key are in a file with a password."""
+    made = secured_materials
+    config: dict[str, object] = {
+        "bootstrap.servers": broker.secured["MUTUAL"],
+        "security.protocol": "ssl",
+        "ssl.ca.location": made.ca_file,
+        "ssl.keystore.location": made.keystore_file,
+        "ssl.keystore.password": made.keystore_password,
+    }
+    code, text = listing(config, capsys)
+    assert code == 0, text
+
+
 def test_list_without_a_callback_names_oauth_cb(
     broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,20 @@ def test_encrypted_key_and_pem_texts_replace_files(doors: Doors) -> None:
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
 
 
+def test_keystore_replaces_certificate_and_key_files(doors: Doors) -> None:
+    """A member connects with ssl.keystore.location and ssl.keystore.password, on both kinds of connections."""
+    made = doors.made
+    keystore = {
+        "ssl_certificate_location": None,
+        "ssl_key_location": None,
+        "ssl_keystore_location": made.keystore_file,
+        "ssl_keystore_password": made.keystore_password,
+    }
+    topic = doors.topic(records=4)
+    with doors.member(Way.MUTUAL_TLS, unique("group"), topic, **keystore) as worker:
+        worker.wait(lambda w: len(w.notes.records) == 4, "the records")
+
+
 def test_group_admin_connects_over_a_secured_listener(doors: Doors) -> None:
     """`GroupAdmin` takes the same keys as a consumer."""
     topic, group = doors.topic(), unique("group")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import os
 
-#: Set there.
-SWITCH = "CONSUMER_MEMBERSHIP_KERBEROS_TESTS"
+#: Set there. Not with the prefix of this package, whose variables are keys of the configuration.
+SWITCH = "KERBEROS_TESTS"
 collect_ignore_glob = [] if SWITCH in os.environ else ["test_*.py"]

@@ -10,6 +10,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Partition
@@ -90,9 +91,9 @@ def with_cache(broker: Broker) -> dict[str, object]:
     }
 
 
-def member(config: dict[str, object], group: str, topic: str, **more: object) -> Worker:
+def member(config: dict[str, object], group: str, topic: str, **more: Any) -> Worker:
     """An application in a thread."""
-    settings = {key.replace(".", "_"): value for key, value in config.items()} | more
+    settings: dict[str, Any] = {key.replace(".", "_"): value for key, value in config.items()} | more
     return Worker(str(settings.pop("bootstrap_servers")), group, [topic], **settings)
 
 
