@@ -559,6 +559,36 @@ def test_lowered_session_timeout_is_in_the_view_after_one_former_session(quick_b
         assert (member.notes.named("lost"), member.notes.errors) == ([], [])
 
 
+def test_group_is_rolled_from_dynamic_to_static_members_and_back(ground: Ground) -> None:
+    """KIP-345: Each step replaces one member; static and dynamic members share the group meanwhile.
+
+    Every record is handled once. On the way back, a static member closes with "leave", so that its place is free.
+    """
+    topic, group, steps = ground.topic(4), unique("group"), ((None, "a"), (None, "b"), ("a", None), ("b", None))
+    admin = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers})
+    with ExitStack() as stack:
+        members = [stack.enter_context(ground.member(group, [topic])) for _ in range(2)]
+        everybody = list(members)
+        for number, (former, instance) in enumerate(steps, start=1):
+            for one in members:
+                one.settled(2)
+            produce(ground.bootstrap_servers, topic, 100)
+            members[0].wait(lambda _: sum(len(w.notes.records) for w in everybody) == 100 * number, "its records")  # noqa: B023
+            goes = next(one for one in members if one.consumer.membership().instance_id == former)
+            goes.stop("default" if former is None else "leave")
+            comes = stack.enter_context(ground.member(group, [topic], group_instance_id=instance))
+            everybody.append(comes)
+            members = [*(one for one in members if one is not goes), comes]
+            for one in members:
+                one.settled(2)
+            described = admin.describe(group, with_offsets=False).group.members
+            expected = sorted(one.consumer.membership().instance_id or "" for one in members)
+            assert sorted(one.instance_id or "" for one in described) == expected
+    records = [(partition, offset) for one in everybody for _, partition, offset, _ in one.notes.records]
+    assert (len(records), len(set(records))) == (400, 400)
+    assert [one.notes.errors for one in everybody] == [[]] * len(everybody)
+
+
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_full_group_admits_returning_static_members_only(broker_pool: RunBrokers, version: str) -> None:
     """KIP-389: A static member that left temporarily or crashed gets its place back.
