@@ -22,7 +22,7 @@ OURS = "consumer_membership"
 WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
 
 #: Subpackages that only other programs need.
-OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "kafkatest", "observe", "processing", "spark")
+OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "kafkatest", "observe", "processing", "spark", "testing")
 #: Modules that only some consumers need: for a protocol, TLS, SASL, the guardian or an assignor.
 OF_SOME_CONSUMERS = (
     "health.handlers",
