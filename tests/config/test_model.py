@@ -209,9 +209,9 @@ def test_with_servers_rejects_missing_bootstrap_servers(servers: str | None) -> 
 @pytest.mark.parametrize(
     ("key", "protocol"),
     [
-        ("ssl.keystore.password", "ssl"),
+        ("ssl.of.tomorrow.password", "ssl"),
         ("ssl.key.pem", "ssl"),
-        ("sasl.oauthbearer.client.secret", "sasl_ssl"),
+        ("sasl.oauthbearer.of.tomorrow.secret", "sasl_ssl"),
         ("sasl.jaas.config", "plaintext"),
         ("oauth_cb", "plaintext"),
     ],
