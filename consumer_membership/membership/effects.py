@@ -1,6 +1,6 @@
 """The orders of a member, and the order in which the shell performs them.
 
-`GroupMember.handle(event, now)` returns a tuple of these values. **The contract of their order:**
+`MemberCore.handle(event, now)` returns a tuple of these values. **The contract of their order:**
 
 1. All effects of one event are passed on before the next event is handled, and each part that performs effects
    gets its own in the order returned. The observer gets them first. Then the application's mailbox gets all of its

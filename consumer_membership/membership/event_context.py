@@ -24,7 +24,7 @@ class Identified(Protocol):
 class EventContext:
     """The event that is being handled. `now` is its moment; a member has one context for life.
 
-    Only `GroupMember.handle` begins an event and takes its effects.
+    Only `MemberCore.handle` begins an event and takes its effects.
     """
 
     def __init__(self) -> None:

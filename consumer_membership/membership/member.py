@@ -1,6 +1,6 @@
 """One member of one group, whatever its protocol: the one place that turns events into effects.
 
-`GroupMember.handle(event, now)` handles an event (`_handle`), then does what is due (`_advance`). The events that both
+`MemberCore.handle(event, now)` handles an event (`_handle`), then does what is due (`_advance`). The events that both
 protocols share are handled here, and so is each consequence: a join, a fence, a refusal, a missed poll and a leave have
 one method each. Everything else belongs to its protocol (`protocol` has the contract). The parts that both share know
 little of each other and nothing of a protocol (`member_context`).
@@ -73,7 +73,7 @@ _WAITS_FOR: Mapping[MemberState, WaitsFor] = MappingProxyType(
 )
 
 
-class GroupMember:
+class MemberCore:
     """One member of one group. `new_member_id` generates a member id (KIP-1082), `jitter` a number in [0, 1)."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """The interface between a member and its protocol: `MemberProtocol`, with its contract.
 
-`member.GroupMember` handles the events that both protocols share, and knows when a member joins, is refused, is fenced
+`member.MemberCore` handles the events that both protocols share, and knows when a member joins, is refused, is fenced
 and leaves. Its protocol sends the requests for that and interprets the responses: `consumer.protocol.ConsumerProtocol`
 (KIP-848) and `classic.protocol.ClassicProtocol`. **The contract:**
 

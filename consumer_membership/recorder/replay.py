@@ -11,7 +11,7 @@ from math import inf
 from typing import NoReturn
 
 from consumer_membership.membership.classic.exchanges import SendJoin
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Draw
@@ -114,11 +114,11 @@ class Replay:
         #: The number of entries that were run.
         self.count = 0
 
-    def _begin(self) -> GroupMember:
+    def _begin(self) -> MemberCore:
         recording, chance = self.recording, self._chance
         chance.give(recording.draws)
         if recording.state is None:
-            return GroupMember(
+            return MemberCore(
                 recording.settings, recording.protocols, new_member_id=chance.new_member_id, jitter=chance.jitter
             )
         draws = {"jitter": chance.jitter, "new_member_id": chance.new_member_id}

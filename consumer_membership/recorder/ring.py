@@ -18,7 +18,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
@@ -118,7 +118,7 @@ class Recorder:
         self.settings = settings
         self._protocols = protocols
         self._chance = Chance(jitter, new_member_id)
-        self.member = GroupMember(
+        self.member = MemberCore(
             settings, protocols, new_member_id=self._chance.new_member_id, jitter=self._chance.jitter
         )
         #: The key of the hashes that replace the application's data; it is never written.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.recorder.values import PACKAGE, Json, RecordingError, decoded, encoded
 
@@ -21,7 +21,7 @@ _CORE = f"{PACKAGE}membership."
 
 
 def taken(
-    member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, chance: object, seal: bytes
+    member: MemberCore, settings: MemberSettings, protocols: ProtocolSettings, chance: object, seal: bytes
 ) -> bytes:
     """Return the member's state, compressed; shared objects (settings, assignors, chance, tables) are written as names.
 
@@ -40,7 +40,7 @@ def line_of(snapshot: bytes) -> bytes:
 
 def restored(
     state: Json, settings: MemberSettings, protocols: ProtocolSettings, chance: Mapping[str, object]
-) -> GroupMember:
+) -> MemberCore:
     """Return a member in this state; `chance` has the functions that draw for it, by their names in `Chance`.
 
     Raises:
@@ -48,7 +48,7 @@ def restored(
     """
     shared = _shared_objects(settings, protocols) | {f"chance.{name}": draw for name, draw in chance.items()}
     member = decoded(state, shared)
-    if not isinstance(member, GroupMember):
+    if not isinstance(member, MemberCore):
         raise RecordingError("the checkpoint is not the state of a member")
     return member
 

@@ -26,7 +26,7 @@ def test_planted_bug_is_in_the_process_that_applies_it() -> None:
     program = (
         "from tests.chaos import planted\nplanted.apply('view-of-an-old-epoch')\n"
         "import inspect\nfrom consumer_membership.membership import member\n"
-        "print(member.GroupMember.view.__code__.co_names.count('min'))"
+        "print(member.MemberCore.view.__code__.co_names.count('min'))"
     )
     for code, found in ((program, "1"), (program.replace("planted.apply('view-of-an-old-epoch')", ""), "0")):
         ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)

@@ -29,7 +29,7 @@ from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalO
 from consumer_membership.cli.overview import ListOptions, lag_json, listed_json
 from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.membership.events import CoordinatorLost, Polled
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.observe.doctor import diagnose
 from consumer_membership.observe.rates import Rates
 from consumer_membership.processing.dead_letter_headers import DeadLetter
@@ -177,7 +177,7 @@ def test_command_line_document_shows_the_json_keys_of_files(
 ) -> None:
     """The JSON of commands that read a file is checked like that of the others."""
     words = prepare(tmp_path)
-    monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
+    monkeypatch.setattr(MemberCore, "_on_coordinator_lost", lambda *_: None)
     main(words)
     assert set(keys_of(json.loads(capsys.readouterr().out))) == documented(name)
 

@@ -23,7 +23,7 @@ from consumer_membership.cli import main
 from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.health.handlers import RecordDeadLettered
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.recorder.recording import write
 from consumer_membership.types import TopicPartition
 from tests.recorder.members import Recorded, simulated
@@ -86,7 +86,7 @@ def test_replay_shows_first_difference_and_exits_1(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output has the recorded and the replayed effects."""
-    monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
+    monkeypatch.setattr(MemberCore, "_on_coordinator_lost", lambda *_: None)
     code, text = shown(capsys, str(path))
     assert code == 1
     assert "difference at event 9, +8.000 s: its effects differ" in text

@@ -3,7 +3,7 @@
 `tests.simulation` draws lots: it meets what is likely. This one has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
 
-**What is real.** The members are `membership.member.GroupMember`s of one protocol, with the built-in assignors where it
+**What is real.** The members are `membership.member.MemberCore`s of one protocol, with the built-in assignors where it
 is the classic one; the coordinators and what must hold of a process are those of `tests.simulation`. Only the
 application's thread (`application`), the network and the shell (`process`) are small doubles of their own. `consumer`
 and `classic` have what depends on the protocol: how requests travel (`carrier`), the spontaneous events of a group

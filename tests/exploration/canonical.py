@@ -24,7 +24,7 @@ from tests.exploration.moves import COMMIT_S, LEAVE_S, RETRY_S
 from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from consumer_membership.membership.member import GroupMember
+    from consumer_membership.membership.member import MemberCore
     from tests.exploration.process import Process
 
 #: The number of the present attempt; older ones count down from it.
@@ -154,7 +154,7 @@ def _empty(commit: _Pending) -> None:
 # ---- times ----
 
 
-def _place_member(process: Process, member: GroupMember, now: float) -> None:
+def _place_member(process: Process, member: MemberCore, now: float) -> None:
     context, leave = member.context, member.context.leave
     context.event._effects = []
     context.history.since = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from tests.exploration.cluster import Address, Cluster, Happening
 from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
@@ -37,7 +37,7 @@ PLACE = {kind: number for number, kind in enumerate(KINDS)}
 class Model:
     """The states of one world under one broker's rules (by name); `make_member` makes its members."""
 
-    def __init__(self, world: World, rules: str, make_member: Callable[..., GroupMember] = GroupMember) -> None:
+    def __init__(self, world: World, rules: str, make_member: Callable[..., MemberCore] = MemberCore) -> None:
         self.world, self.rules, self.make_member = world, rules, make_member
         self.seats = range(len(world.seats))
         self.processes: Table[Process | None] = Table(key_of)

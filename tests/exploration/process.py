@@ -62,7 +62,7 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.testing.coordinators.exchanges import Answer
@@ -144,7 +144,7 @@ class Process:
     #: How many processes had been started before it.
     number: int
     settings: MemberSettings
-    member: GroupMember
+    member: MemberCore
     carrier: Carrier
     application: Application
     watch: Watch

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from tests.exploration.__main__ import main
 from tests.exploration.catalogue import WORLDS
 from tests.exploration.cluster import GROUP
@@ -90,7 +90,11 @@ def rules_of(world: str) -> str:
 
 
 def explored(
-    world: str, budgets: Budgets, *, rules: str | None = None, make_member: Callable[..., GroupMember] = GroupMember
+    world: str,
+    budgets: Budgets,
+    *,
+    rules: str | None = None,
+    make_member: Callable[..., MemberCore] = MemberCore,
 ) -> Outcome:
     """A world with other budgets, explored; of its opening only the moves that these budgets allow."""
     known = WORLDS[world]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from consumer_membership.assignors import BUILT_IN
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
@@ -124,7 +124,7 @@ class World:
         coordinator.create_topic(TOPIC, self.partitions, TOPIC_ID)
         return Cluster(coordinator=coordinator, life=life)
 
-    def start(self, name: str, number: int, seat: int, make_member: Callable[..., GroupMember]) -> Process:
+    def start(self, name: str, number: int, seat: int, make_member: Callable[..., MemberCore]) -> Process:
         """A process that has just subscribed and polled."""
         settings = self.settings(seat)
         carrier = ConsumerCarrier() if self.assignor is None else ClassicCarrier()

@@ -66,7 +66,7 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -281,7 +281,7 @@ class _Member:
         numbers = count(1)
         self._now = _NOW
         self.request_id = 0
-        self._member = GroupMember(
+        self._member = MemberCore(
             MemberSettings(group_id=GROUP),
             protocols_of(GroupProtocol.CONSUMER),
             new_member_id=lambda: f"member-{next(numbers)}",
@@ -336,7 +336,7 @@ class _ClassicMember:
         numbers = count(1)
         self._now = _NOW
         self._requests: list[ClassicEffect] = []
-        self._member = GroupMember(
+        self._member = MemberCore(
             MemberSettings(group_id=GROUP),
             protocols_of(GroupProtocol.CLASSIC, assignors=_ASSIGNORS),
             new_member_id=lambda: f"member-{next(numbers)}",

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import uuid
 from datetime import timedelta
-from io import BytesIO
-from typing import TypeVar
 
 import pytest
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
@@ -16,16 +12,13 @@ from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbea
 from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
-from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32, i32Timedelta
-from kio.static.protocol import RequestPayload, ResponsePayload
 
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.offered import KAFKA_4
-
-AnswerT = TypeVar("AnswerT", bound=ResponsePayload)
+from tests.support.raw_requests import asked
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -37,20 +30,6 @@ LIMITS = {"group.consumer.max.size": "2", "group.consumer.assignment.interval.ms
 def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker of each version, with small groups that are rarely assigned."""
     return broker_pool.shared(request.param, properties=LIMITS)
-
-
-def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> AnswerT:
-    """Send one request on its own connection and return the response."""
-    host, _, port = broker.bootstrap_servers.partition(":")
-    body = BytesIO()
-    entity_writer(type(request))(body, request)
-    # No client id, no tags.
-    frame = struct.pack(">hhihb", request.__api_key__, request.__version__, 1, -1, 0) + body.getvalue()
-    with socket.create_connection((host, int(port)), timeout=20) as connection, connection.makefile("rb") as replies:
-        connection.sendall(struct.pack(">i", len(frame)) + frame)
-        reply = replies.read(int.from_bytes(replies.read(4), "big"))
-    # The correlation id, and tags where the answer's header is flexible, which that of ApiVersions never is.
-    return entity_reader(answer)(reply, 4 if answer is ApiVersionsResponse else 5)[0]
 
 
 class Member:

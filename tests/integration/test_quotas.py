@@ -14,8 +14,8 @@ from kio.static.primitive import f64
 
 from consumer_membership.devbroker import Broker
 from tests.integration.grounds import Ground, on
-from tests.integration.test_broker_differences import asked
 from tests.support.kafka import unique
+from tests.support.raw_requests import asked
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

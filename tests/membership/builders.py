@@ -13,7 +13,7 @@ from uuid import UUID
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
@@ -78,7 +78,7 @@ class Scene:
     def __init__(self, **settings: object) -> None:
         self.ids = [f"member-{number}" for number in range(50, 0, -1)]
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
-        self.member = GroupMember(
+        self.member = MemberCore(
             MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
             CONSUMER_ONLY,
             new_member_id=self.ids.pop,

@@ -12,7 +12,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.effects import ProtocolChosen
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -37,7 +37,7 @@ class Stage:
 
     def __init__(self, protocols: ProtocolSettings = AUTO, **settings: object) -> None:
         ids = iter(f"member-{number}" for number in range(100))
-        self.member = GroupMember(
+        self.member = MemberCore(
             MemberSettings(group_id="g", **settings),  # type: ignore[arg-type]  # a test's own words
             protocols,
             new_member_id=lambda: next(ids),

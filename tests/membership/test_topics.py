@@ -11,7 +11,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.events import Verdict
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.pace import QUICK_S
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import UNSUPPORTED_VERSION_CODE, BrokerError, GroupProtocol, Subscription
@@ -203,7 +203,7 @@ def test_member_outside_its_group_requests_no_topics() -> None:
 
 def test_change_of_the_protocol_raises_no_missing_topic_twice() -> None:
     """With group.protocol=auto the change to the classic protocol does not raise a missing topic again."""
-    member = GroupMember(
+    member = MemberCore(
         MemberSettings(group_id="g", topic_refresh_s=REFRESH_S),
         ProtocolSettings(classic=ClassicSettings(assignors=(Plan(),))),
         new_member_id=lambda: "m",

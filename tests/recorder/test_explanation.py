@@ -18,7 +18,7 @@ from consumer_membership.membership.events import (
     TopicIdsResolved,
     Verdict,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.recorder.explanation import explained
 from consumer_membership.recorder.replay import Replay
 from consumer_membership.types import BrokerError, TopicIdPartition, TopicPartition
@@ -117,14 +117,14 @@ def test_explanation_of_core_failure_names_exception_and_event(
     member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failure of the core is a bug of this package."""
-    advance = GroupMember._advance
+    advance = MemberCore._advance
 
-    def fail(one: GroupMember) -> None:
+    def fail(one: MemberCore) -> None:
         if one.context.event.now >= 200.0:
             raise ZeroDivisionError("by nothing")
         advance(one)
 
-    monkeypatch.setattr(GroupMember, "_advance", fail)
+    monkeypatch.setattr(MemberCore, "_advance", fail)
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
     explanation = explanation_of(member, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
 from consumer_membership.membership.effects import LookUpTopics
 from consumer_membership.membership.events import CoordinatorLost, Polled, Subscribed, TimePassed, TopicsLookedUp
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.recorder.recording import read, write
 from consumer_membership.recorder.replay import Replay
@@ -59,7 +59,7 @@ def test_replay_finds_first_different_effect(tmp_path: Path, monkeypatch: pytest
     member.join()
     member.tell(Polled(), CoordinatorLost(reason="broken"), Polled())
     recording = member.written(tmp_path / "a")
-    monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
+    monkeypatch.setattr(MemberCore, "_on_coordinator_lost", lambda *_: None)
     difference = Replay(recording).run()
     assert difference is not None
     assert (difference.number, difference.what) == (8, "its effects differ")
@@ -88,15 +88,15 @@ def test_replay_repeats_exception_of_core(tmp_path: Path, monkeypatch: pytest.Mo
     member = Recorded()
     member.join()
 
-    advance = GroupMember._advance
+    advance = MemberCore._advance
 
-    def fail(one: GroupMember) -> None:
+    def fail(one: MemberCore) -> None:
         if one.context.event.now >= 200.0:
             raise ZeroDivisionError("by nothing")
         advance(one)
 
     with monkeypatch.context() as broken:
-        broken.setattr(GroupMember, "_advance", fail)
+        broken.setattr(MemberCore, "_advance", fail)
         with pytest.raises(ZeroDivisionError):
             member.recorder.handle(Polled(), 200.0)
         recording = member.written(tmp_path / "a")

@@ -6,7 +6,7 @@ import pytest
 
 from consumer_membership.membership.effects import StateChanged
 from consumer_membership.membership.events import CommitRequested, Polled, TimePassed
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.recorder import snapshot
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.recorder.values import RecordingError
@@ -55,7 +55,7 @@ def test_ring_keeps_exception_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(GroupMember, "_advance", fail)
+    monkeypatch.setattr(MemberCore, "_advance", fail)
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
     assert member.recorder.contents().entries[-1].error == "ZeroDivisionError: by nothing"

@@ -115,7 +115,7 @@ def test_encoding_seals_commit_metadata_and_assignor_bytes() -> None:
         {"!": "shared", "=": "anything"},
         {"!": "tuple", "=": {"!": "os.stat_result", "st_mode": [1]}},
         {"!": "tuple", "=": {"!": "membership.states.TRANSITIONS", "a": [1]}},
-        {"!": "tuple", "=": {"!": "membership.member.GroupMember", "a": [1]}},
+        {"!": "tuple", "=": {"!": "membership.member.MemberCore", "a": [1]}},
         {"!": "tuple", "=": {"!": "types.TopicPartition", "topic": ["a"], "offset": [1]}},
         {"!": "regex", "=": ["(", 0]},
         {"no": "tag"},

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
@@ -60,7 +60,7 @@ class Outcome:
 def simulate(
     seed: int,
     profile: Profile,
-    make_member: Callable[..., GroupMember | Recorder] = GroupMember,
+    make_member: Callable[..., MemberCore | Recorder] = MemberCore,
     parts: Parts | None = None,
 ) -> Outcome:
     """Run one seed; `parts` are those of its processors. Raises SimulationFailure."""
@@ -93,7 +93,7 @@ class Run:
     """One run: its world, and the hand that makes trouble in it."""
 
     def __init__(
-        self, seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder], parts: Parts
+        self, seed: int, profile: Profile, make_member: Callable[..., MemberCore | Recorder], parts: Parts
     ) -> None:
         self.profile = profile
         self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)

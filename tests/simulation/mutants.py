@@ -29,7 +29,7 @@ from consumer_membership.membership.events import (
     StepFinished,
     Warmed,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent, MembershipEnd, ProtocolEvent
@@ -57,14 +57,14 @@ _PLACES: Mapping[type, str] = {
 }
 
 
-def made_with(mutant: type) -> Callable[..., GroupMember]:
+def made_with(mutant: type) -> Callable[..., MemberCore]:
     """Makes members with this part in the place of a sound one; a mutant that is a member makes itself."""
-    if issubclass(mutant, GroupMember):
+    if issubclass(mutant, MemberCore):
         return mutant
     place = next(name for kind, name in _PLACES.items() if issubclass(mutant, kind))
 
-    def make(*args: object, **words: object) -> GroupMember:
-        member = GroupMember(*args, **words)  # type: ignore[arg-type]  # passed on as they came
+    def make(*args: object, **words: object) -> MemberCore:
+        member = MemberCore(*args, **words)  # type: ignore[arg-type]  # passed on as they came
         inside.replace_part(member, place, mutant)
         return member
 
@@ -87,7 +87,7 @@ class WritesAtOnce(Outbox):
 # ---- steps and commits, whatever the protocol ----
 
 
-class _Finishes(GroupMember):
+class _Finishes(MemberCore):
     """Takes a step as finished when it is ordered; `step` says which one."""
 
     step: ClassVar[Step]
@@ -108,7 +108,7 @@ class TakesRevocationsForFinished(_Finishes):
     step, order = Step.REVOKE, RevokePartitions
 
 
-class NeverSaysLost(GroupMember):
+class NeverSaysLost(MemberCore):
     """Does not tell the application that everything is lost."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
@@ -319,7 +319,7 @@ class TakesTheReleasedIdBack(Predecessor):
         return self._released_at
 
 
-class ComesBackFromTheDead(GroupMember):
+class ComesBackFromTheDead(MemberCore):
     """Joins again at the next poll after it ended permanently."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
@@ -353,7 +353,7 @@ class JoinsTooEarly(Ownership):
         return frozenset()
 
 
-class ClaimsWhatItGaveUp(GroupMember):
+class ClaimsWhatItGaveUp(MemberCore):
     """Says in its JoinGroup that it owns what the leader gave it, whatever became of that."""
 
     _once: frozenset[TopicPartition] = frozenset()

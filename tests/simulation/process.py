@@ -45,7 +45,7 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -85,7 +85,7 @@ class Process:
         made = world.make_member(settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random)
         #: A recorder with the member, where the world's members are recorded.
         self.recorder = made if isinstance(made, Recorder) else None
-        self.member: GroupMember = made.member if isinstance(made, Recorder) else made
+        self.member: MemberCore = made.member if isinstance(made, Recorder) else made
         self._handle = made.handle
         self.application = world.make_application(self, habits, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.

@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.assignors import BUILT_IN
 from consumer_membership.assignors.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.errors import InternalError
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.types import TopicPartition
 from tests.simulation import mutants as broken
 from tests.simulation.chaos import SimulationFailure, simulate
@@ -86,7 +86,7 @@ class Impatient:
 
 @pytest.mark.parametrize(
     ("mutant", "assignor"),
-    [(broken.JoinsTooEarly, "range"), (broken.NeverSaysLost, "cooperative-sticky"), (GroupMember, Impatient())],
+    [(broken.JoinsTooEarly, "range"), (broken.NeverSaysLost, "cooperative-sticky"), (MemberCore, Impatient())],
     ids=["joins too early", "keeps what it lost", "impatient assignor"],
 )
 def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assignor: str | Assignor) -> None:

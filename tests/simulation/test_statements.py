@@ -21,7 +21,7 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
@@ -42,7 +42,7 @@ class Scene:
     """A member and a clock; keeps the effects of the latest event."""
 
     def __init__(self) -> None:
-        self.member = GroupMember(
+        self.member = MemberCore(
             MemberSettings(group_id="g"), CONSUMER_ONLY, new_member_id=lambda: "m", jitter=lambda: 0.5
         )
         self.now = 100.0

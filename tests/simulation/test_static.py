@@ -9,7 +9,7 @@ import pytest
 
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.events import Step
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.exchanges import LeaveGroup, LeaveResults, LeavingMember
@@ -325,7 +325,7 @@ def test_full_group_admits_returning_static_members_only(rules: Rules, is_clean:
 # ---- a process that is stopped before its first join ----------------------------------------------------------------
 
 
-def stop_before_the_first_join(seed: int, make_member: Callable[..., GroupMember] = GroupMember) -> tuple[World, float]:
+def stop_before_the_first_join(seed: int, make_member: Callable[..., MemberCore] = MemberCore) -> tuple[World, float]:
     """A process is stopped in its first join and resumes after its replacement joined.
 
     Return how long it was stopped.

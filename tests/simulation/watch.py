@@ -52,7 +52,7 @@ from consumer_membership.membership.events import (
     Step,
     StepFinished,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.testing.coordinators.rules import GROUP_MAX_SIZE_REACHED
@@ -105,7 +105,7 @@ class Watched(Protocol):
     """The observed part of a process. `may_end_with` names the errors with which its member may end permanently."""
 
     name: str
-    member: GroupMember
+    member: MemberCore
     settings: MemberSettings
     may_end_with: frozenset[str]
 
@@ -167,7 +167,7 @@ class Watch:
             is_heard = number == inside.heartbeat_in_flight(member) and inside.state(member) is not _C.JOINING
             self.is_over = is_heard or number == inside.exchange(member)
 
-    def _step_finished(self, member: GroupMember, event: StepFinished) -> None:
+    def _step_finished(self, member: MemberCore, event: StepFinished) -> None:
         if self.step == (event.attempt, event.step):
             self.step = None
         if event.step is Step.PAUSE:

@@ -19,7 +19,7 @@ from consumer_membership.assignors import BUILT_IN
 from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import ReadAnnouncements, WriteAnnouncement
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.recorder.ring import Recorder
@@ -78,7 +78,7 @@ class World:
         *,
         rules: AnyRules | None = None,
         faults: Faults | None = None,
-        make_member: Callable[..., GroupMember | Recorder] = GroupMember,
+        make_member: Callable[..., MemberCore | Recorder] = MemberCore,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point

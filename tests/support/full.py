@@ -70,8 +70,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
         # A hand-over in which a process is killed, stalls or loses its coordinator: the gate kills the predecessor and
         # both, and ends another member than the asked one.
-        "tests/integration/test_hand_over_crashes.py::test_predecessor_keeps_its_place_*": AT_LENGTH,
-        "tests/integration/test_hand_over_crashes.py::*_predecessor_is_killed[[]note read]": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::test_predecessor_keeps_its_id_*": AT_LENGTH,
+        "tests/integration/test_hand_over_crashes.py::*_predecessor_is_killed[[]announcement read]": AT_LENGTH,
         "tests/integration/test_hand_over_crashes.py::*_predecessor_is_killed[[]l*": AT_LENGTH,
         "tests/integration/test_hand_over_crashes.py::test_successor_of_a_killed_predecessor_*": AT_LENGTH,
         "tests/integration/test_hand_over_crashes.py::test_predecessor_takes_the_id_*": AT_LENGTH,

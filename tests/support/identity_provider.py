@@ -1,7 +1,7 @@
 """An identity provider on loopback: a token endpoint and its keys over TLS, signed tokens, and outages on demand.
 
 Tokens are those of a real provider: JSON Web Tokens with RS256 and a key id, which a broker verifies with the keys that
-this server publishes. `tests/integration/test_keycloak.py` has the same tests with Keycloak.
+this server publishes.
 """
 
 from __future__ import annotations

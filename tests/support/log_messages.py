@@ -23,6 +23,7 @@ _RECEIVER = re.compile(r"(?:^|[._])(?:log|logger|LOG|LOGGER)(?:\(\))?$")
 #: The modules that write to a logger which they receive.
 _GIVEN: Mapping[str, str] = MappingProxyType(
     {
+        "runtime/application/closing.py": "consumer_membership.session",
         "runtime/application/delivery.py": "consumer_membership.session",
         "runtime/application/observer.py": "consumer_membership.session",
     }

@@ -9,14 +9,14 @@ from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.coordinator import Coordinator
 from consumer_membership.membership.effects import ProtocolChosen
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import GroupProtocol, Instant
 from tests.support.protocols import CONSUMER_ONLY
 
 
-class _OpenMember(GroupMember):
+class _OpenMember(MemberCore):
     """A member that exposes the attributes of its protocol and its parts."""
 
     #: Parts that are of another class than usual, by their names; `protocol` is the protocol's.

@@ -29,7 +29,7 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat, StateChanged, WriteAnnouncement
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
@@ -130,9 +130,9 @@ class Trap:
 
     def set(self) -> None:
         """Examine each event before the member handles it, and its orders before they are performed."""
-        handle = GroupMember.handle
+        handle = MemberCore.handle
 
-        def watched(member: GroupMember, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
+        def watched(member: MemberCore, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
             self._before(member, event)
             effects = handle(member, event, now)
             self._after(member, effects)
@@ -141,9 +141,9 @@ class Trap:
                     say(state=effect.new, reason=effect.reason)
             return effects
 
-        GroupMember.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
+        MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
 
-    def _before(self, member: GroupMember, event: GroupEvent) -> None:
+    def _before(self, member: MemberCore, event: GroupEvent) -> None:
         match event, member.view().state:
             case ev.HeartbeatAnswered(), MemberState.JOINING:
                 held_by = member._protocol.claim.stale_holder  # type: ignore[attr-defined]  # of the consumer protocol
@@ -166,7 +166,7 @@ class Trap:
             case _:
                 pass
 
-    def _after(self, member: GroupMember, effects: tuple[GroupEffect, ...]) -> None:
+    def _after(self, member: MemberCore, effects: tuple[GroupEffect, ...]) -> None:
         state = member.view().state
         for effect in effects:
             match effect:

@@ -22,7 +22,7 @@ from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import AssignedByHand, CommitRequested
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import REQUEST_SLICE_S
-from consumer_membership.runtime.application.holdings import Holdings
+from consumer_membership.runtime.application.holdings import HeldPartitions
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.orders import OrderQueue
@@ -70,7 +70,7 @@ class OffsetBook:
     calls `store_offsets`, and the book keeps these offsets, because librdkafka has no way to read them back.
     """
 
-    def __init__(self, holdings: Holdings, settings: CommitSettings) -> None:
+    def __init__(self, holdings: HeldPartitions, settings: CommitSettings) -> None:
         self._holdings = holdings
         self.settings = settings
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}

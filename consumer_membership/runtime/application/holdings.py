@@ -13,7 +13,7 @@ from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 
-class Holdings(Protocol):
+class HeldPartitions(Protocol):
     """The assigned partitions of one session; the caller of each method holds `lock`."""
 
     lock: FairLock

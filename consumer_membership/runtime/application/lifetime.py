@@ -16,7 +16,7 @@ from consumer_membership.config import ConnectionSettings
 from consumer_membership.config.environment import is_from_environment, variable_of
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.application.holdings import Holdings
+from consumer_membership.runtime.application.holdings import HeldPartitions
 from consumer_membership.runtime.application.session_errors import ClosedError, ForkedError
 from consumer_membership.runtime.line import WakeUp
 
@@ -88,7 +88,7 @@ class Lifetime:
 
     __slots__ = ("__weakref__", "_holdings", "_place", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
 
-    def __init__(self, holdings: Holdings, wake_up: WakeUp, registry: Registry) -> None:
+    def __init__(self, holdings: HeldPartitions, wake_up: WakeUp, registry: Registry) -> None:
         self._process = os.getpid()
         self._holdings = holdings
         self._wake_up = wake_up

@@ -34,7 +34,7 @@ from consumer_membership.types import LeaveOption, Offsets, Subscription
 
 #: How long a poll waits before it reads the view again: a missed poll ends the membership without an order. A waiting
 #: poll also counts as a poll each time; the member judges polls four times a second at most.
-SLICE_S = 0.25
+_WAIT_S = 0.25
 
 
 class MemberSession:
@@ -134,7 +134,7 @@ class MemberSession:
                     left = deadline - self.line.now()
                     if left <= 0 or self.life.is_ending:
                         break
-                    self._orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, SLICE_S))
+                    self._orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, _WAIT_S))
         finally:
             self._closing.close_if_asked()
         return self.steps.rebalances != rebalances

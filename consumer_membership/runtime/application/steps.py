@@ -22,7 +22,7 @@ from consumer_membership.membership.events import PositionsReported, Step, StepF
 from consumer_membership.metrics.application_ledger import CallbackKind
 from consumer_membership.runtime.application.callbacks import PartitionsCallback
 from consumer_membership.runtime.application.commits import Commits
-from consumer_membership.runtime.application.holdings import Holdings
+from consumer_membership.runtime.application.holdings import HeldPartitions
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.line import Line
@@ -43,7 +43,7 @@ class Steps:
     """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""
 
     def __init__(
-        self, holdings: Holdings, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
+        self, holdings: HeldPartitions, commits: Commits, line: Line, orders: OrderQueue, subscriptions: Subscriptions
     ) -> None:
         self._subscriptions = subscriptions
         #: The partitions of the running on_assign and their starts; the application may assign and pause these itself.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application.callbacks import CallbackStyle, RebalanceListener
-from consumer_membership.runtime.application.holdings import Holdings
+from consumer_membership.runtime.application.holdings import HeldPartitions
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import LeaveOption, Subscription
 
@@ -13,7 +13,7 @@ from consumer_membership.types import LeaveOption, Subscription
 class Subscriptions:
     """The present subscription; it informs the member and the fetcher."""
 
-    def __init__(self, holdings: Holdings, line: Line, style: CallbackStyle) -> None:
+    def __init__(self, holdings: HeldPartitions, line: Line, style: CallbackStyle) -> None:
         #: The callbacks of the present subscription.
         self.listener = RebalanceListener()
         #: When the application subscribed (monotonic clock); None: it is not subscribed.

@@ -21,7 +21,7 @@ from consumer_membership.membership.classic.exchanges import (
     TopicsDescribed,
     TopicsNotDescribed,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
@@ -39,7 +39,7 @@ _LOG = PackageLog("consumer_membership.membership", "ASSIGNOR")
 class LeaderRequests:
     """Performs a leader's orders of one member, on the loop of its thread; each is answered with an event."""
 
-    def __init__(self, cluster: Cluster, member: GroupMember) -> None:
+    def __init__(self, cluster: Cluster, member: MemberCore) -> None:
         self._cluster = cluster
         self._member = member
         #: An assignor is notified of one assignment after the other.

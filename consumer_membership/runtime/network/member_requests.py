@@ -62,7 +62,7 @@ from consumer_membership.membership.events import (
     TopicsNotLookedUp,
     Verdict,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.line import EndOffsets, RefusedError, UnansweredError
@@ -140,7 +140,7 @@ class MemberRequests:
     def __init__(
         self,
         cluster: Cluster,
-        member: GroupMember,
+        member: MemberCore,
         start: StartSettings,
         report: Callable[[Event], None],
         locks: ProcessLocks | None = None,

@@ -19,7 +19,7 @@ from tests.exploration.moves import RETRY_S
 from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from consumer_membership.membership.member import GroupMember
+    from consumer_membership.membership.member import MemberCore
     from tests.exploration.process import Process
 
 _S = ClassicState
@@ -83,7 +83,7 @@ def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:
     return replace(one, **changes)
 
 
-def _place_member(member: GroupMember, now: float) -> None:
+def _place_member(member: MemberCore, now: float) -> None:
     protocol, requests = inside.classic(member), inside.classic(member).requests
     is_joining = protocol.state is _S.JOINING
     requests.join_at = (later(requests.join_at, now, RETRY_S) or 0.0) if is_joining else 0.0
@@ -92,7 +92,7 @@ def _place_member(member: GroupMember, now: float) -> None:
         protocol.assignment.revokes = False
 
 
-def _place_leader(member: GroupMember, now: float) -> None:
+def _place_leader(member: MemberCore, now: float) -> None:
     leader = inside.classic(member).leader
     if inside.classic(member).state in _LEADS:
         leader._check_at = later(leader._check_at, now, REFRESH_S)

@@ -21,7 +21,7 @@ from tests.exploration.moves import RETRY_S
 from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from consumer_membership.membership.member import GroupMember
+    from consumer_membership.membership.member import MemberCore
     from tests.exploration.process import Process
 
 AWAITED = 1
@@ -80,7 +80,7 @@ def _restale(event: object) -> object:
     return event
 
 
-def _rename_statements(member: GroupMember) -> None:
+def _rename_statements(member: MemberCore) -> None:
     sent = inside.consumer(member).heartbeats._sent
     protocol = inside.consumer(member)
     place = ranks((member.context.ownership.version, protocol._acknowledged, sent.ownership_version))
@@ -93,7 +93,7 @@ def _rename_statements(member: GroupMember) -> None:
 # ---- times ----
 
 
-def _place_member(member: GroupMember, now: float) -> None:
+def _place_member(member: MemberCore, now: float) -> None:
     confirmed_at = inside.consumer(member).heartbeats.confirmed_at
     recent = confirmed_at is not None and now - confirmed_at < inside.consumer(member).heartbeats.interval_s
     inside.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
@@ -113,7 +113,7 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._backoff.failures = 0
 
 
-def _place_instance(member: GroupMember, now: float) -> None:
+def _place_instance(member: MemberCore, now: float) -> None:
     instance = inside.consumer(member).claim
     instance.session._away_since = None
     instance.session._requested_at = None if instance.session._requested_at is None else 0.0

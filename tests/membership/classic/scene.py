@@ -13,7 +13,7 @@ from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.member_context import MemberContext
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
@@ -70,7 +70,7 @@ class ClassicScene:
     def __init__(self, *assignors: Plan, classic: Mapping[str, object] | None = None, **settings: object) -> None:
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
         classic_settings = ClassicSettings(assignors=assignors or (Plan(),), **(classic or {}))  # type: ignore[arg-type]
-        self.member = GroupMember(
+        self.member = MemberCore(
             MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
             ProtocolSettings(classic=classic_settings, protocols=(GroupProtocol.CLASSIC,)),
             new_member_id=lambda: "unused",

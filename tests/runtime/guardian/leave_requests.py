@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.events import TimePassed
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -55,7 +55,7 @@ def view(
 ) -> MembershipView:
     """A member's view."""
     settings = MemberSettings(group_id=group_id, instance_id=instance_id)
-    fresh = GroupMember(settings, CONSUMER_ONLY, new_member_id=lambda: member_id, jitter=lambda: 0.5).view()
+    fresh = MemberCore(settings, CONSUMER_ONLY, new_member_id=lambda: member_id, jitter=lambda: 0.5).view()
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
     return replace(fresh, state=state, coordinator=place, member_epoch=epoch, member_id=member_id, protocol=protocol)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from consumer_membership.assignors.assignor import Assigned
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.exchanges import AssignmentFailed, AssignorNotified, NotifyAssignor
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
@@ -49,7 +49,7 @@ def requests_of(assignor: Listening) -> LeaderRequests:
     protocols = ProtocolSettings(
         classic=ClassicSettings(assignors=(assignor,)), protocols=(GroupProtocol.CLASSIC,), reason="a test"
     )
-    member = GroupMember(MemberSettings(group_id="g"), protocols, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), protocols, new_member_id=lambda: "m", jitter=lambda: 0.5)
     return LeaderRequests(Cluster.__new__(Cluster), member)
 
 

@@ -10,7 +10,7 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.exchanges import AssignmentComputed
 from consumer_membership.membership.effects import LosePartitions, ProtocolChosen, RevokePartitions
 from consumer_membership.membership.events import HeartbeatRejected, TimePassed, Verdict
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -27,7 +27,7 @@ V = ex.ClassicVerdict
 
 def picture(**changes: object) -> MembershipView:
     """A classic member's view."""
-    member = GroupMember(MemberSettings(group_id="g"), CLASSIC_ONLY, new_member_id=str, jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), CLASSIC_ONLY, new_member_id=str, jitter=lambda: 0.5)
     return replace(member.view(), **changes)  # type: ignore[arg-type]  # a test's own words
 
 

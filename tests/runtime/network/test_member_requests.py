@@ -26,7 +26,7 @@ from consumer_membership.membership.events import (
     TopicIdsResolved,
     Verdict,
 )
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network import exchanges
@@ -66,7 +66,7 @@ def requests() -> MemberRequests:
     protocols = ProtocolSettings(
         classic=ClassicSettings(assignors=()), protocols=(GroupProtocol.CLASSIC,), reason="a test"
     )
-    member = GroupMember(MemberSettings(group_id="g"), protocols, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), protocols, new_member_id=lambda: "m", jitter=lambda: 0.5)
     cluster = Cluster(ConnectionSettings(bootstrap_servers=()))
     start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
     return MemberRequests(cluster, member, start, lambda _: None)
@@ -118,7 +118,7 @@ def requested(
 ) -> tuple[ExchangeOutcome, list[Api]]:
     """The outcome of a heartbeat, and the requests that were sent for it."""
     script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1), leave=left)
-    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
     async def act(cluster: Cluster) -> ExchangeOutcome:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
@@ -187,7 +187,7 @@ def test_join_with_group_protocol_consumer_is_sent_to_a_group_with_classic_membe
 def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
     """A leave that is ordered while the join describes the group is the only request that changes the group."""
     is_asked, may_answer = threading.Event(), threading.Event()
-    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
     def described(request: Received) -> Answer:
         is_asked.set()
@@ -217,7 +217,7 @@ def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
 
 def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet() -> None:
     """A commit does not overtake an earlier join that waits for its describe response."""
-    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
     async def act(cluster: Cluster) -> None:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
@@ -318,7 +318,7 @@ def test_join_to_a_described_group_looks_for_no_classic_group() -> None:
 
 def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[list[GroupEvent], list[int]]:
     """The answers to these orders after a join that expects one partition, and the requests to the coordinator."""
-    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
     script = answers(heartbeat=heartbeat_answer(epoch=1), fetch=lambda _: fetch_answer_v9({T0: (7, 0), T1: (8, 0)}))
 
     async def act(cluster: Cluster) -> list[GroupEvent]:
@@ -386,7 +386,7 @@ NO_OFFSET = -1001
 
 def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuration) -> Mapping[TopicPartition, int]:
     """The start offsets of partitions 0 and 1, which have no committed offset."""
-    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
     order = FetchCommitted(attempt=1, partitions=frozenset({T0, T1}), member_id="m", member_epoch=5)
     script = answers(fetch=lambda _: fetch_answer_v9({T0: (-1, 0), T1: (-1, 0)}), offsets=offsets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consumer_membership.assignors.assignor import Assignor
-from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.testing.coordinators.rules import ClassicRules
 from consumer_membership.types import GroupProtocol
@@ -22,7 +22,7 @@ def world_of(
     partitions: int = 6,
     max_size: int = 2**31 - 1,
     faults: Faults | None = None,
-    make_member: Callable[..., GroupMember] = GroupMember,
+    make_member: Callable[..., MemberCore] = MemberCore,
 ) -> World:
     """A world with topic a, where a group waits a moment for its second member."""
     rules = ClassicRules(initial_rebalance_delay_s=0.2, max_size=max_size)

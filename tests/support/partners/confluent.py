@@ -154,19 +154,19 @@ def _our_consumer(life: Lifetime) -> Any:
 def _tell_leadership() -> None:
     """Report when this package's member is ordered to compute the assignment; the view does not show the leader."""
     from consumer_membership.membership.classic.exchanges import ComputeAssignment  # noqa: PLC0415 - as above
-    from consumer_membership.membership.member import GroupMember  # noqa: PLC0415 - as above
+    from consumer_membership.membership.member import MemberCore  # noqa: PLC0415 - as above
     from consumer_membership.membership.protocol import GroupEffect, GroupEvent  # noqa: PLC0415 - as above
 
-    handle = GroupMember.handle
+    handle = MemberCore.handle
 
-    def watched(member: GroupMember, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
+    def watched(member: MemberCore, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
         effects = handle(member, event, now)
         for effect in effects:
             if isinstance(effect, ComputeAssignment):
                 say("leads", generation=effect.generation)
         return effects
 
-    GroupMember.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
+    MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
 
 
 def _config(life: Lifetime) -> dict[str, object]:
