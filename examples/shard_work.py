@@ -13,9 +13,7 @@ import signal
 import sys
 import threading
 
-from confluent_kafka import TopicPartition
-
-from consumer_membership import GroupMember
+from consumer_membership import GroupMember, TopicPartition
 
 
 class Shards:

@@ -34,8 +34,8 @@ def signature(host: str, query: list[tuple[str, str]], secret: str) -> str:
     return reduce(lambda key, part: hmac.digest(key, part.encode(), "sha256"), parts, f"AWS4{secret}".encode()).hex()
 
 
-def test_msk_token_is_a_url_with_the_signature_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MSK verifies the action, the region, the end and the signature; the mechanism accepts the token's characters."""
+def test_msk_iam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token is a signed URL; MSK verifies the action, the region, the end and the signature."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)

@@ -12,10 +12,10 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.membership.states import MemberState
+from consumer_membership.testing.coordinators.rules import RULES_4_4, Rules
 from consumer_membership.types import Assignment
 from tests.simulation.consumer.rule_scene import NOTHING, Member
 from tests.simulation.real import RealCoordinator
-from tests.simulation.rules import RULES_4_4, Rules
 from tests.simulation.under_test import PARTITIONS, TOPIC
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
