@@ -94,10 +94,10 @@ def test_pyproject_reads_the_version_from_the_package() -> None:
 
 
 def test_extra_all_names_every_other_extra() -> None:
-    """The extra `all` installs the libraries of each other extra."""
+    """The extra `all` installs the libraries of each other extra but `kerberos`, which has to be compiled."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (every,) = map(Requirement, extras.pop("all"))
-    assert every.extras == extras.keys()
+    assert every.extras == extras.keys() - {"kerberos"}
 
 
 def test_texts_never_install_the_package_by_name_alone() -> None:

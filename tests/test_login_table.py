@@ -14,7 +14,7 @@ _NOT_RUN = "not run"
 
 _SECURITY = "integration/test_security.py"
 _OIDC = "integration/test_oidc.py"
-_KERBEROS = "kerberos/test_login.py"
+_KERBEROS = "kerberos/logins.py"
 #: Members that read and commit over a listener, which both kinds of connections do.
 _GROUP = f"{_SECURITY}::test_members_share_a_group_over_each_listener"
 _TEXTS = f"{_SECURITY}::test_encrypted_key_and_pem_texts_replace_files"

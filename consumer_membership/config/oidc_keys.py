@@ -45,7 +45,7 @@ _AZURE_URL = "http://169.254.169.254/metadata/identity/oauth2/token"
 _WITH_OIDC = f"when `{METHOD}=oidc` is set"
 _BLANKS = " \t\n\v\f\r"
 _TRUE = frozenset({"true", "t", "1"})
-_INSTALL = "install consumer-membership[oidc], or set an oauth_cb that fetches the token and remove this key"
+_INSTEAD = "or set an oauth_cb that fetches the token and remove this key"
 _AWS = (
     "aws_iam is not supported; set an oauth_cb that returns AWS's token (examples/msk_iam.py for the access control of "
     "MSK), and remove this key"
@@ -219,7 +219,10 @@ def _missing_libraries(given: Mapping[str, object]) -> Iterator[tuple[str, str]]
     signs = _grant(given) is Grant.JWT_BEARER and _text(given, f"{_ASSERTION}file") is None
     for library in ("httpx", *(("joserfc",) if signs else ())):
         if find_spec(library) is None:
-            yield METHOD, f"tokens are fetched with the package {library}, which is not installed; {_INSTALL}"
+            from consumer_membership.installation import install_command
+
+            missing = f"tokens are fetched with the package {library}, which is not installed"
+            yield METHOD, f"{missing}: {install_command('oidc')}, {_INSTEAD}"
 
 
 def _has_method(given: Mapping[str, object]) -> bool:

@@ -87,10 +87,6 @@ HONORED_BY_SASL = frozenset(
 #: is set: they use the keytab itself.
 ONLY_FOR_KINIT = frozenset({"sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"})
 _GSSAPI_LIBRARY = "gssapi"
-_NO_GSSAPI_LIBRARY = (
-    "GSSAPI (Kerberos), which is also librdkafka's default, needs the package gssapi: run `pip install "
-    f"'consumer-membership[kerberos]'`, or set sasl.mechanism to one of {_MECHANISMS}"
-)
 #: Keys for OAUTHBEARER only; https.* concerns the token endpoint of OIDC.
 _BEARER = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
 #: Both connections honor these keys: this package fetches the tokens. Without `sasl.oauthbearer.method=oidc` they have
@@ -225,7 +221,13 @@ def _unhonored_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
             yield Refusal(key=key, remedy=remedy)
     if mechanism == SaslMechanism.GSSAPI.value:
         if find_spec(_GSSAPI_LIBRARY) is None:
-            yield Refusal(key=_mechanism_key(given), remedy=_NO_GSSAPI_LIBRARY)
+            from consumer_membership.installation import install_command
+
+            remedy = (
+                "GSSAPI (Kerberos), which is also librdkafka's default, needs the package gssapi: run "
+                f"`{install_command('kerberos')}`, or set sasl.mechanism to one of {_MECHANISMS}"
+            )
+            yield Refusal(key=_mechanism_key(given), remedy=remedy)
     elif mechanism not in _KNOWN_MECHANISMS:
         remedy = f"Failed to create consumer: Unsupported SASL mechanism: {mechanism}; use one of {_MECHANISMS}"
         yield Refusal(key=_mechanism_key(given), remedy=remedy)

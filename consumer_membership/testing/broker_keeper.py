@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -17,6 +16,8 @@ from consumer_membership.testing.shared_broker import FOUND, USERS
 
 def keep(folder: Path) -> None:
     """Start a broker, write where it is, and stop it when no process uses it any more."""
+    import fcntl  # noqa: PLC0415 - Windows lacks it
+
     found = folder / FOUND
     try:
         with start() as broker:

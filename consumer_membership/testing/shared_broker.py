@@ -7,7 +7,6 @@ all of them have ended, in any way.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -69,6 +68,8 @@ def shared_broker(folder: Path) -> Iterator[SharedBroker]:
     if servers:
         yield SharedBroker(bootstrap_servers=servers)
         return
+    import fcntl  # noqa: PLC0415 - Windows lacks it
+
     with (folder / USERS).open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         with (folder / STARTING).open("a") as starting:

@@ -227,12 +227,12 @@ BUGS: Mapping[str, Planted] = {
     "deliver-records-of-revoked-partitions": _in(
         "runtime.application.steps",
         (
-            "            self._fetcher.freeze(partitions)\n            self._reported = self._book.due(partitions)",
+            "            self._holdings.freeze(partitions)\n            self._reported = self._book.due(partitions)",
             "            self._reported = self._book.due(partitions)",
         ),
         (
-            "            self._fetcher.remove(partitions)\n",
-            "            self._fetcher.held -= partitions\n",
+            "            self._holdings.remove(partitions)\n",
+            "            self._holdings.held -= partitions\n",
         ),
         finds=[_R.NOT_OWNED, _R.ORDER, _R.REPEATED],
     ),

@@ -21,6 +21,7 @@ from consumer_membership.config import (
 from consumer_membership.config.settings import KerberosSettings
 from consumer_membership.config.values import parse_endpoints
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.installation import install_command
 from tests.config.secured import (
     ACCOUNT,
     BEARER,
@@ -285,7 +286,7 @@ def test_kerberos_without_its_library_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tls_and_sasl, "find_spec", lambda _: None)
     refused = refusal(KERBEROS)
     assert refused.key == "sasl.mechanism"
-    assert "pip install 'consumer-membership[kerberos]'" in refused.remedy
+    assert install_command("kerberos") in refused.remedy
     assert "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER" in refused.remedy
 
 

@@ -34,7 +34,7 @@ IMPORTS = """
 import importlib, logging, pkgutil
 for name in ("consumer_membership.runtime", "consumer_membership.processing"):
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
-        if not module.name.endswith(".script"):
+        if not module.name.endswith((".script", ".kerberos")):  # a program, and a module that needs gssapi
             importlib.import_module(module.name)
 print(sorted(name for name in logging.root.manager.loggerDict if name.startswith("consumer_membership.")))
 """

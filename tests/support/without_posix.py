@@ -95,15 +95,17 @@ def take_away() -> None:
     sys.meta_path.insert(0, _Refused())
 
 
-#: Classes of pyspark's: numpy, which it imports, looks for the kernel's version where the machine has Linux.
+#: Needs pyspark: numpy, which it imports, looks for the kernel's version where the machine has Linux.
 _PYSPARKS = "consumer_membership.spark.source.data_source"
+#: Needs gssapi, which the tests do not install.
+_KERBEROS = "consumer_membership.runtime.network.kerberos"
 
 
 def import_everything() -> list[str]:
-    """Import every module of the package, except the command that runs at its import, and modules that need pyspark."""
+    """Import every module of the package, except commands that run at import, and what needs pyspark or gssapi."""
     package = importlib.import_module("consumer_membership")
     found = [module.name for module in pkgutil.walk_packages(package.__path__, "consumer_membership.")]
-    imported = [name for name in found if not name.endswith(".__main__") and name != _PYSPARKS]
+    imported = [name for name in found if not name.endswith(".__main__") and name not in (_PYSPARKS, _KERBEROS)]
     for name in imported:
         importlib.import_module(name)
     return imported

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 _KEYSTORE = "ssl.keystore.location"
-_NO_LIBRARY = (
-    "a PKCS#12 keystore is read with the package cryptography, which is not installed; install "
-    "consumer-membership[pkcs12], or convert the keystore with `openssl pkcs12` and set ssl.certificate.location and "
-    "ssl.key.location"
-)
 _NO_KEY = "it has no private key with a certificate; create it with `openssl pkcs12 -export -inkey KEY -in CERTIFICATE`"
 _WHAT = "a PKCS#12 file, and ssl.keystore.password to its password"
 
@@ -79,7 +74,14 @@ def as_pem(tls: TlsSettings) -> TlsSettings:
             pkcs12,
         )
     except ImportError as error:
-        raise ConfigurationError(_KEYSTORE, tls.keystore_location, _NO_LIBRARY) from error
+        from consumer_membership.installation import install_command
+
+        remedy = (
+            "a PKCS#12 keystore is read with the package cryptography, which is not installed; run "
+            f"`{install_command('pkcs12')}`, or convert the keystore with `openssl pkcs12` and set "
+            "ssl.certificate.location and ssl.key.location"
+        )
+        raise ConfigurationError(_KEYSTORE, tls.keystore_location, remedy) from error
     with readable(_KEYSTORE, tls.keystore_location, _WHAT):
         found: PKCS12KeyAndCertificates = pkcs12.load_pkcs12(content, (tls.keystore_password or "").encode() or None)
     if found.key is None or found.cert is None:

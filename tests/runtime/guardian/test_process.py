@@ -272,11 +272,14 @@ OF_ALL = [
     *(f"{OURS}.wire.{name}" for name in ("schema", "serial", "versions")),
 ]
 OF_TLS = [
+    f"{OURS}.config.authorities",
     f"{OURS}.config.settings",
     f"{OURS}.light_dataclasses",
     f"{OURS}.runtime.guardian.encryption",
     f"{OURS}.runtime.network",
+    f"{OURS}.runtime.network.identity",
     f"{OURS}.runtime.network.tls",
+    "hashlib",
 ]
 OF_SASL = [
     f"{OURS}.config.settings",

@@ -165,5 +165,5 @@ def test_random_requests_reach_each_phase() -> None:
             askers.step()
         happened |= {type(entry).__name__ for entry in askers.sut.journal}
         happened |= {getattr(entry, "reason", "") for entry in askers.sut.journal}
-    assert {"RebalanceCompleted", "Replaced", "Committed", "Loaded"} <= happened
+    assert {"RebalanceCompleted", "Replaced", "CommitAccepted", "Loaded"} <= happened
     assert {"session", "rebalance", "sync", "left"} <= happened
