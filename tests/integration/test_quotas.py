@@ -51,6 +51,7 @@ def test_throttled_member_keeps_its_partitions_and_counts_the_throttle_times(gro
     client_id, topic, group = unique("client"), ground.topic(4), unique("group")
     with ground.member(group, [topic], client_id=client_id, enable_auto_commit=False) as member:
         member.settled(4)
+        calls = len(member.notes.calls)  # a new topic may be assigned in two steps
         assert member.consumer.metrics().throttles == 0
         with throttled(ground.broker, client_id):
             member.wait(lambda w: w.consumer.metrics().throttles >= 3, "throttled responses")
@@ -62,4 +63,4 @@ def test_throttled_member_keeps_its_partitions_and_counts_the_throttle_times(gro
             metrics = member.consumer.metrics()
             assert metrics.throttled_s > 0
             assert metrics.membership.heartbeat_failures == {}
-        assert (member.notes.errors, len(member.notes.calls)) == ([], 1)
+        assert (member.notes.errors, len(member.notes.calls)) == ([], calls)
