@@ -66,7 +66,8 @@ class Receiver:
 
     def pushes(self, client_id: str) -> list[Pushed]:
         """The pushes of clients with this name."""
-        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        text = self._file.read_text() if self._file.exists() else ""
+        lines = text.split("\n")[:-1]  # the broker may be writing a last line, which has no end yet
         return [_read(line) for line in lines if line.startswith(f"{client_id} ")]
 
     def wait_for(self, client_id: str, metric: str, least: float) -> Pushed:
