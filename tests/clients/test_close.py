@@ -18,6 +18,7 @@ from consumer_membership import Consumer, MembershipError, UseError
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     CommitCompleted,
+    LeaveCompleted,
     LosePartitions,
     PausePartitions,
     RevokePartitions,
@@ -298,6 +299,24 @@ def test_close_while_another_thread_polls_ends_the_poll_within_a_slice(consumers
     consumer.close()
     assert polling.outcome() is None
     assert threads == [threading.current_thread()]
+
+
+def test_poll_ends_although_an_order_came_after_another_thread_closed(consumers: ConsumerFactory, topic: str) -> None:
+    """An unsubscribe and a close each get the completion of a leave; the later one may come when nobody performs it."""
+    is_inside, may_return = threading.Event(), threading.Event()
+
+    def report(_: str) -> None:
+        is_inside.set()
+        assert may_return.wait(PATIENCE_S)
+
+    consumer = consumers(stats_cb=report, **{"statistics.interval.ms": 10})
+    consumer.subscribe([topic])
+    polling = Thread(consumer.poll)
+    assert is_inside.wait(PATIENCE_S)
+    consumer.close()
+    consumer.member.order(LeaveCompleted())
+    may_return.set()
+    assert polling.outcome() is None
 
 
 def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(

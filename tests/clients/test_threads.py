@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -22,9 +21,6 @@ pytestmark = pytest.mark.slow
 
 #: Longer than a test has patience with a call beside it: a poll that keeps the handle to its end fails the test.
 LONG_POLL_S = 3 * PATIENCE_S
-#: A poll slice is a twentieth of a second; the rest is for a machine under load. A confluent poll would keep the call
-#: to its end.
-PROMPT_S = 10.0
 
 CALLS: dict[str, Callable[[Consumer, str], object]] = {
     "commit": lambda c, t: c.commit(offsets=[PartitionOffset(t, 0, 1)], asynchronous=False),
@@ -63,12 +59,9 @@ def test_call_completes_while_another_thread_polls(consumers: ConsumerFactory, t
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
     polling = idle_poll(consumer)
-    begun = time.monotonic()
     Thread(lambda: CALLS[name](consumer, topic)).outcome()
-    taken = time.monotonic() - begun
     consumer.close()
     polling.outcome()
-    assert taken < PROMPT_S
 
 
 @pytest.mark.parametrize("name", ["commit", "commit positions", "committed", "pause", "seek", "position"])

@@ -60,8 +60,8 @@ class Rebalance:
 
     @property
     def may_serve(self) -> bool:
-        """Whether an order waits and no thread performs orders."""
-        return self.orders.has_waiting and self.call_lock.owner is None
+        """Whether an order waits and `serve` would perform it: no thread performs orders, and this is not closed."""
+        return self.orders.has_waiting and self.call_lock.owner is None and not self._is_closed
 
     def refuse_lost_commit(self) -> None:
         """Raise if the member may not commit.
