@@ -302,7 +302,7 @@ def test_close_while_another_thread_polls_ends_the_poll_within_a_slice(consumers
 
 
 def test_poll_ends_although_an_order_came_after_another_thread_closed(consumers: ConsumerFactory, topic: str) -> None:
-    """An unsubscribe and a close each get the completion of a leave; the later one may come when nobody performs it."""
+    """An unsubscribe and a close each get the completion of a leave, and the later may come too late to be taken."""
     is_inside, may_return = threading.Event(), threading.Event()
 
     def report(_: str) -> None:
