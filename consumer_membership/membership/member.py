@@ -399,8 +399,9 @@ class MemberCore:
         self._leave.end()
         if self._reconciler.phase is not Phase.LOSE:
             self._reconciler.left()
+            # Of partitions that were lost, callbacks and workers may still commit offsets that another member passed.
+            self._ownership.assigned.clear()
         self._auto_commit.stop()
-        self._ownership.assigned.clear()
         outage = self._outage
         self._commits.abandon(ASSIGNMENT_LOST if outage is None else outage.error(self._event.now))
         if self._protocol.is_handing_over:

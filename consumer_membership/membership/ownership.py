@@ -39,7 +39,7 @@ class Ownership:
         #: Owned partitions that the application does not have, because its callbacks follow the eager protocol: the
         #: next assignment returns them.
         self.withheld: Assignment = frozenset()
-        #: The partitions that on_assign has received since the application subscribed.
+        #: The partitions that on_assign has received since the member last left its group in order.
         self.assigned: set[TopicPartition] = set()
         self.target: Assignment | None = None
         self.target_number = 0
@@ -125,7 +125,7 @@ class Ownership:
         return frozenset(p for p in (self.target or frozenset()) - self.owned.keys() if p.topic_id in self.names)
 
     def given_up(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of these partitions that were assigned in this subscription and are not owned now."""
+        """Those of these partitions that are in `assigned` and are not owned now."""
         return frozenset(p for p in partitions if p in self.assigned and p not in self.named_owned)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:

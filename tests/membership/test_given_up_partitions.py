@@ -54,6 +54,18 @@ def test_commit_of_a_lost_partition_is_refused_while_the_member_joins_again() ->
     assert sent(scene.in_touch().answer(7, [A0]).settle()) == []
 
 
+def test_commit_in_the_on_revoke_of_a_leave_that_was_overtaken_by_a_fence_is_refused() -> None:
+    """The member is out of its group: without a member id, an empty group would accept an offset from before."""
+    scene = stable(A0, auto_commit=False).leave().finish().fence().commit(5, A0)
+    assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A0), ASSIGNMENT_LOST))
+
+
+def test_commit_after_the_on_lost_of_a_leave_that_was_overtaken_by_a_fence_is_refused() -> None:
+    """A worker of the application may not have noticed on_lost yet."""
+    scene = stable(A0, auto_commit=False).leave().finish().fence().finish().commit(5, A0)
+    assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A0), ASSIGNMENT_LOST))
+
+
 def test_commit_of_a_partition_whose_on_assign_ran_before_a_fence_is_refused() -> None:
     """The application may have received records of it: on_assign was ordered."""
     scene = stable(A0).target(2, A0, A1).offsets().fence().finish()
