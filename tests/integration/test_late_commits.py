@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import confluent_kafka
 import pytest
@@ -11,9 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
+from consumer_membership.membership.states import MemberState
 from tests.integration.polls import AnyConsumer, poll_until
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -105,3 +108,47 @@ def test_late_commit_of_confluent_kafka_moves_the_committed_offset_back(
     group = HandedOver(stack, kafka, protocol, confluent_kafka.Consumer)
     group.commit_late()
     assert group.committed == 3
+
+
+@PROTOCOLS
+def test_commit_in_the_on_revoke_of_a_member_that_was_removed_does_not_move_the_committed_offset(
+    kafka: Broker, protocol: str
+) -> None:
+    """An administrator removes the member while it leaves; another member commits more, and leaves an empty group.
+
+    An empty group accepts commits without a member id. confluent-kafka sends the former member id, and is refused.
+    """
+    group_id, topic = unique("group"), create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    keys: dict[str, object] = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": group_id,
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+    }
+    if protocol == "classic":
+        keys["heartbeat.interval.ms"] = 500
+    refusals: list[int] = []
+
+    def on_revoke(consumer: Consumer, _: list[Partition]) -> None:
+        GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).remove_members(group_id, all_members=True)
+        wait_until(lambda: consumer.membership().state is MemberState.UNSUBSCRIBED, "a heartbeat that is refused")
+        with joined(keys, topic) as other:
+            other.commit(offsets=[Partition(topic, 0, 9)], asynchronous=False)
+        with pytest.raises(KafkaException) as caught:
+            consumer.commit(offsets=[Partition(topic, 0, 3)], asynchronous=False)
+        refusals.append(caught.value.args[0].code())
+
+    with joined(keys, topic, on_revoke=on_revoke):
+        pass
+    with joined(keys, topic) as later:
+        committed = later.committed([Partition(topic, 0)], 10)[0].offset
+    assert (refusals, committed) == ([KafkaError._ASSIGNMENT_LOST], 9)
+
+
+@contextmanager
+def joined(keys: dict[str, object], topic: str, **callbacks: Callable[..., None]) -> Iterator[Consumer]:
+    """A consumer that owns the topic's partition, and is closed at the end."""
+    with Consumer(keys) as consumer:
+        consumer.subscribe([topic], **callbacks)
+        poll_until(consumer.assignment, "the assignment", consumer)
+        yield consumer
