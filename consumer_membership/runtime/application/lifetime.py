@@ -3,7 +3,7 @@
 librdkafka's threads do not survive a `fork()`, and its handle ends the process when it is destroyed in a child. So a
 forked child gets an exception at its next call, and the handle is never destroyed there.
 
-This module also knows which static member's place each session has, because sessions of one process with the same
+This module also knows the static identity of each session, because sessions of one process with the same
 instance id take it from each other, and neither can know that from its own configuration.
 """
 
@@ -22,15 +22,15 @@ from consumer_membership.runtime.line import WakeUp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticPlace:
-    """A static member's place in a group of one cluster, which only one member can have (KIP-345)."""
+class StaticIdentity:
+    """The identity of a static member, which only one member of a group can have at a time (KIP-345)."""
 
     group_id: str
     instance_id: str
     servers: frozenset[tuple[str, int]]
 
     def warning(self) -> str:
-        """The warning for a consumer that takes a place which another live session of this process has."""
+        """The warning for a consumer whose identity another live session of this process has."""
         key, pool = "group.instance.id", "group.instance.id.pool"
         origin = ""
         if is_from_environment(key, self.instance_id):
@@ -42,33 +42,33 @@ class StaticPlace:
         )
 
 
-def place_of(member: MemberSettings, connection: ConnectionSettings) -> StaticPlace | None:
-    """The place that a member's configuration names; None for a dynamic member and for a pool."""
+def static_identity_of(member: MemberSettings, connection: ConnectionSettings) -> StaticIdentity | None:
+    """The static identity in a member's configuration; None for a dynamic member and for a pool."""
     if member.instance_id is None:
         return None
     servers = frozenset(connection.bootstrap_servers)
-    return StaticPlace(group_id=member.group_id, instance_id=member.instance_id, servers=servers)
+    return StaticIdentity(group_id=member.group_id, instance_id=member.instance_id, servers=servers)
 
 
 class Registry:
-    """The sessions of one process, and the static member's place that each took; two consumers share nothing else.
+    """The sessions of one process, and the static identity that each claimed; two consumers share nothing else.
 
-    It refers weakly, so that it keeps no consumer alive. Places are only accessed by key, so that no lock is needed
+    It refers weakly, so that it keeps no consumer alive. Claims are only accessed by key, so that no lock is needed
     that a fork could leave locked; the sessions that a child inherits are not its own.
     """
 
     def __init__(self) -> None:
         self._lives: WeakSet[Lifetime] = WeakSet()
-        self._places: WeakValueDictionary[StaticPlace, Lifetime] = WeakValueDictionary()
+        self._claims: WeakValueDictionary[StaticIdentity, Lifetime] = WeakValueDictionary()
 
     def add(self, life: Lifetime) -> None:
         """Register this session for forks."""
         self._lives.add(life)
 
-    def take_place(self, place: StaticPlace, life: Lifetime) -> Lifetime | None:
-        """Give this session the place; return the session that took it last, if it is alive."""
-        other = self._places.get(place)
-        self._places[place] = life
+    def claim(self, identity: StaticIdentity, life: Lifetime) -> Lifetime | None:
+        """Note that this session has the identity; return the session that claimed it last, if it is alive."""
+        other = self._claims.get(identity)
+        self._claims[identity] = life
         return other
 
     def survive_fork(self) -> None:
@@ -77,7 +77,7 @@ class Registry:
             life.survive_fork()
 
 
-#: Of the process: `os.fork` copies all of its sessions, and two of them may want the same static member's place.
+#: Of the process: `os.fork` copies all of its sessions, and two of them may have the same static identity.
 SESSIONS_OF_PROCESS = Registry()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=SESSIONS_OF_PROCESS.survive_fork)
@@ -86,7 +86,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class Lifetime:
     """The life of one session."""
 
-    __slots__ = ("__weakref__", "_holdings", "_place", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
+    __slots__ = ("__weakref__", "_holdings", "_identity", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
 
     def __init__(self, holdings: HeldPartitions, wake_up: WakeUp, registry: Registry) -> None:
         self._process = os.getpid()
@@ -96,7 +96,7 @@ class Lifetime:
         #: Set when closing begins: a running poll returns soon.
         self.is_ending = False
         self.is_closed = False
-        self._place: StaticPlace | None = None
+        self._identity: StaticIdentity | None = None
         wake_up.add_reason(lambda: self.is_ending)
         registry.add(self)
 
@@ -119,15 +119,15 @@ class Lifetime:
         if self.is_closed:
             raise ClosedError("Consumer closed")
 
-    def take_place(self, place: StaticPlace) -> bool:
-        """Note that this session takes this place; True: another live session has it already.
+    def claim(self, identity: StaticIdentity) -> bool:
+        """Note that this session has this identity; True: another live session has it already.
 
-        A session calls this once: it keeps the place until its end.
+        A session calls this once: it keeps the identity until its end.
         """
-        if self._place is not None:
+        if self._identity is not None:
             return False
-        self._place = place
-        other = self._registry.take_place(place, self)
+        self._identity = identity
+        other = self._registry.claim(identity, self)
         return other is not None and other.is_ours and not other.is_ending
 
     def end(self) -> None:

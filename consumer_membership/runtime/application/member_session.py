@@ -20,7 +20,7 @@ from consumer_membership.runtime.application.callbacks import CallbackStyle, Reb
 from consumer_membership.runtime.application.closing import STOP_S, Closing
 from consumer_membership.runtime.application.commits import Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.holdings import OwnedOnly
-from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
+from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, static_identity_of
 from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.rebalance import Rebalance
@@ -48,7 +48,7 @@ class MemberSession:
         recorder = config.recorder_settings()
         check_directory(recorder)
         self.subscription_settings = config.subscription_settings()
-        self._place = place_of(self._settings, connection)
+        self._identity = static_identity_of(self._settings, connection)
         self._polls = 0
         self.line = Line(time=access.clock)
         # `debug` requests log lines; there is no librdkafka that would report them to a callback.
@@ -111,8 +111,8 @@ class MemberSession:
         self.life.check()
         self._notices.clear_subscription_fatal()
         self._notices.refuse_if_fatal("Failed to set subscription")
-        if self._place is not None and self.life.take_place(self._place):
-            self._log.warning("%s", self._place.warning())
+        if self._identity is not None and self.life.claim(self._identity):
+            self._log.warning("%s", self._identity.warning())
         self._subscriptions.subscribe(subscription, listener)
 
     def poll(self, timeout_s: float) -> bool:

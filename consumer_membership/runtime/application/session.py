@@ -37,7 +37,7 @@ from consumer_membership.runtime.application.commits import Commits, CommitSetti
 from consumer_membership.runtime.application.delivery import Delivery
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
-from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
+from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, static_identity_of
 from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
@@ -113,7 +113,7 @@ class Session:
         self.subscription_settings = config.subscription_settings()
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
-        self._place = place_of(self._settings, connection)
+        self._identity = static_identity_of(self._settings, connection)
         self._observer = observer
 
         # The line to the member, and its thread.
@@ -240,8 +240,8 @@ class Session:
         for pattern in subscription.patterns:
             if pattern.note:
                 self.log.warning("%s", pattern.note)
-        if self._place is not None and self.life.take_place(self._place):
-            self.log.warning("%s", self._place.warning())
+        if self._identity is not None and self.life.claim(self._identity):
+            self.log.warning("%s", self._identity.warning())
         self.subscriptions.subscribe(subscription, listener)
         self._observer.on_subscribed()
 
