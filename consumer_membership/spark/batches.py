@@ -157,8 +157,8 @@ def _kept(
     positions: Mapping[Partition, int],
 ) -> list[bool]:
     # These are None only in events, whatever confluent-kafka's types allow.
-    places = cast("Iterable[tuple[str, int, int]]", zip(topics, partitions, offsets, strict=True))
-    return [offset >= positions.get((topic, partition), 0) for topic, partition, offset in places]
+    records = cast("Iterable[tuple[str, int, int]]", zip(topics, partitions, offsets, strict=True))
+    return [offset >= positions.get((topic, partition), 0) for topic, partition, offset in records]
 
 
 # ---- offset ranges ----
@@ -181,7 +181,7 @@ def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRan
         length = len(list(run))
         first, last = records[at], records[at + length - 1]
         at += length
-        topic, partition = place_of(last)
+        topic, partition = partition_of(last)
         start, end = first.offset() or 0, (last.offset() or 0) + 1
         runs.append(OffsetRange(topic=topic, partition=partition, first=start, next_offset=end, records=length))
     return runs
@@ -192,10 +192,10 @@ def ranges_of(runs: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
     The runs of a partition must be in the order of their offsets.
     """
-    by_place: dict[Partition, list[OffsetRange]] = {}
+    by_partition: dict[Partition, list[OffsetRange]] = {}
     for run in runs:
-        by_place.setdefault(run.place, []).append(run)
-    return tuple(_joined(of_one) for _, of_one in sorted(by_place.items()))
+        by_partition.setdefault(run.topic_partition, []).append(run)
+    return tuple(_joined(of_one) for _, of_one in sorted(by_partition.items()))
 
 
 def _joined(runs: Sequence[OffsetRange]) -> OffsetRange:
@@ -211,10 +211,10 @@ def are_records(messages: Sequence[Message]) -> bool:
 
 def before(records: Sequence[Message], ends: Mapping[Partition, int]) -> list[Message]:
     """Return the records below the end of their partition; `ends` has each partition."""
-    return [m for m in records if (m.offset() or 0) < ends[place_of(m)]]
+    return [m for m in records if (m.offset() or 0) < ends[partition_of(m)]]
 
 
-def place_of(message: Message) -> Partition:
+def partition_of(message: Message) -> Partition:
     """Return the partition of a record or an event; an event without a partition has ("", 0)."""
     return (message.topic() or "", message.partition() or 0)
 

@@ -115,7 +115,7 @@ class Bounds:
     def keep(self, part: OffsetRange, began_at: float, ended_at: float) -> None:
         """Note that the commit with these records succeeded."""
         if self.is_bounded:
-            self._tallies[part.place] = self._grown(part, began_at, ended_at)
+            self._tallies[part.topic_partition] = self._grown(part, began_at, ended_at)
 
     def outstanding(self, positions: Mapping[Partition, int], partitions: Iterable[Partition]) -> int | None:
         """Return the number of offsets from the positions to the ends; None if a position is unknown."""
@@ -127,7 +127,7 @@ class Bounds:
         return total
 
     def _grown(self, part: OffsetRange, began_at: float, ended_at: float) -> Tally:
-        before = self._tallies.get(part.place)
+        before = self._tallies.get(part.topic_partition)
         if before is None:
             return Tally(run=self._run, first=part.first, records=part.records, began_at=began_at, ended_at=ended_at)
         return replace(before, records=before.records + part.records, ended_at=ended_at)

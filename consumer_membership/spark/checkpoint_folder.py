@@ -220,7 +220,7 @@ def _commit(config: Mapping[str, object], group: str, offsets: OffsetsByPartitio
 
     cluster = ConsumerConfig.from_mapping({**config, "group.id": group}).with_servers().cluster_config()
     client = AdminClient(cast("dict[str, str | int | float | bool]", cluster))
-    wanted = [TopicPartition(*place, offset) for place, offset in sorted(offsets.items())]
+    wanted = [TopicPartition(*partition, offset) for partition, offset in sorted(offsets.items())]
     responses = client.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_TIMEOUT_S
     )

@@ -47,7 +47,7 @@ class OffsetRange:
     records: int
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         """The topic and the partition number."""
         return (self.topic, self.partition)
 
@@ -102,7 +102,7 @@ class Fence:
     attempt: int
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         """The topic and the partition number."""
         return (self.topic, self.partition)
 
@@ -233,7 +233,7 @@ class SinkContext:
         """
         with ExitStack() as guards:
             for part in self.ranges:
-                guards.enter_context(self.lease(part.place).guard(at_least_s))
+                guards.enter_context(self.lease(part.topic_partition).guard(at_least_s))
             yield
 
     def check_leases(self) -> None:
@@ -247,7 +247,7 @@ class SinkContext:
         if not self.ownership.has_leases:
             return
         for part in self.ranges:
-            lease = self.lease(part.place)
+            lease = self.lease(part.topic_partition)
             if not lease.holds:
                 raise LeaseOverError(
                     f"the lease of {part.topic}-{part.partition} is over; nothing was written of "
@@ -266,9 +266,9 @@ class SinkContext:
         noted = [(part, self.ownership.commit_metadata(part)) for part in self.ranges]
         # Empty metadata is left out: confluent-kafka rejects None, and commits a NUL for "".
         return [
-            TopicPartition(*part.place, part.next_offset, metadata=note)
+            TopicPartition(*part.topic_partition, part.next_offset, metadata=note)
             if note
-            else TopicPartition(*part.place, part.next_offset)
+            else TopicPartition(*part.topic_partition, part.next_offset)
             for part, note in noted
         ]
 

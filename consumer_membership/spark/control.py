@@ -128,10 +128,10 @@ def progress_of(fields: Mapping[str, object]) -> MemberProgress:
     for name, kind in _KINDS.items():
         if name in fields and not isinstance(fields[name], kind):
             raise TypeError(f"{name}={fields[name]!r} in a progress report")
-    places = fields["owned"]
-    if not isinstance(places, list | tuple):
-        raise TypeError(f"owned={places!r} in a progress report")
-    owned = tuple((str(topic), int(str(number))) for topic, number in places)
+    partitions = fields["owned"]
+    if not isinstance(partitions, list | tuple):
+        raise TypeError(f"owned={partitions!r} in a progress report")
+    owned = tuple((str(topic), int(str(number))) for topic, number in partitions)
     values: dict[str, Any] = {**fields, "owned": owned}
     return MemberProgress(**values)
 
@@ -156,12 +156,12 @@ class MemberReports:
     def shown(self, now: float) -> tuple[MemberProgress, ...]:
         """Return the progress of each member at `now`, by instance."""
         owners = {
-            place: report.instance
+            partition: report.instance
             for _, report in sorted(self._latest.values(), key=_trust(now))
-            for place in report.owned
+            for partition in report.owned
         }
         return tuple(
-            _aged(report, now - came_at, tuple(place for place in report.owned if owners[place] == instance))
+            _aged(report, now - came_at, tuple(p for p in report.owned if owners[p] == instance))
             for instance, (came_at, report) in sorted(self._latest.items())
         )
 
@@ -330,14 +330,14 @@ def _first_line(address: ControlAddress, caller: Caller) -> AuthenticatedLine:
         retry=retry_if_exception_type(BROKEN),
         reraise=True,
     )
-    place = f"{address.host}:{address.port}"
+    server = f"{address.host}:{address.port}"
     try:
         return attempts(_called, address, caller, _ANSWER_S)
     except LineVersionError as other:
-        raise LineVersionError(f"the driver at {place}: {other}") from other
+        raise LineVersionError(f"the driver at {server}: {other}") from other
     except BROKEN as failed:
         raise TransportError(
-            f"the driver cannot be reached at {place}: no driver of this run responds there ({failed}); set "
+            f"the driver cannot be reached at {server}: no driver of this run responds there ({failed}); set "
             "spark.driver.host, or the argument control_host, to an address of the driver that executors can reach"
         ) from failed
 

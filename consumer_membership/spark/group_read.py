@@ -116,7 +116,7 @@ def read_group(
     member = ReaderMember(given, group, f"{pipeline or group}-reader")
     try:
         owned = member.join(named, timeout_s)
-        taken_at = owned if until == "now" else {place: at for place, at in owned.items() if place in until}
+        taken_at = owned if until == "now" else {partition: at for partition, at in owned.items() if partition in until}
         committed = member.committed(taken_at)
         ranges = [
             _range(partition, committed.get(partition), log, reset, until)
@@ -136,7 +136,7 @@ def read_group(
         member.close()
         raise
     _log.info("Group %s: reading %d offsets in %d tasks", group, sum(r.offsets for r in ranges), len(reader.shares))
-    moves = {each.place: each.end for each in ranges if committed.get(each.place) != each.end}
+    moves = {each.topic_partition: each.end for each in ranges if committed.get(each.topic_partition) != each.end}
     return GroupRead(frame, tuple(ranges), member, moves, taken_at)
 
 
@@ -214,12 +214,12 @@ def _range(
     return ReadRange(topic=topic, partition=number, first=first, end=max(first, end))
 
 
-def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset) -> int:
+def _start(partition: str, committed: int | None, log: LogBounds, reset: OffsetReset) -> int:
     """Return the start of a partition without a committed offset in the log, by `auto.offset.reset`."""
     what = "no offset is committed" if committed is None else f"offset {committed} is committed"
     if reset is OffsetReset.ERROR:
         remedy = (
-            f"{place}: {what}, and the log starts at offset {log.first} and ends at offset {log.end}; commit an "
+            f"{partition}: {what}, and the log starts at offset {log.first} and ends at offset {log.end}; commit an "
             "offset, or use earliest or latest"
         )
         raise ConfigurationError("auto.offset.reset", reset.value, remedy)
@@ -227,7 +227,7 @@ def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset
     if committed is not None:
         _log.warning(
             "%s: %s, but the log starts at offset %d and ends at offset %d; reading from offset %d",
-            place,
+            partition,
             what,
             log.first,
             log.end,

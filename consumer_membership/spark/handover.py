@@ -314,22 +314,22 @@ class Handover:
     def _begin_commit(self, fetched: FetchedBatch, began_at: float) -> None:
         """Start the commit of a batch that the sink has taken; the next batch is fetched in the meantime."""
         now = time.time()
-        ends = {place: self._bounds.end_of(place) or 0 for place in fetched.finished}
+        ends = {partition: self._bounds.end_of(partition) or 0 for partition in fetched.finished}
         parts: dict[Partition, OffsetRange | None] = {
             **dict.fromkeys(ends),
-            **{one.place: one for one in fetched.ranges},
+            **{one.topic_partition: one for one in fetched.ranges},
         }
         offsets = {
-            place: (
-                max(ends.get(place, 0), 0 if part is None else part.next_offset),
-                self._bounds.metadata_of(place) if part is None else self._bounds.metadata(part, began_at, now),
+            partition: (
+                max(ends.get(partition, 0), 0 if part is None else part.next_offset),
+                self._bounds.metadata_of(partition) if part is None else self._bounds.metadata(part, began_at, now),
             )
-            for place, part in parts.items()
+            for partition, part in parts.items()
         }
         commit = _Commit(offsets=offsets, ranges=fetched.ranges, began_at=began_at, ended_at=now, took_s=self._took_s)
         # A sink that commits has committed up to its last record; only an end after that record is left.
         is_left = ends.keys() if self._has_committing_sink else offsets.keys()
-        left = [TopicPartition(*place, *at) for place, at in offsets.items() if place in is_left]
+        left = [TopicPartition(*partition, *at) for partition, at in offsets.items() if partition in is_left]
         if not left:
             self._note(commit, {})
             return
@@ -343,12 +343,12 @@ class Handover:
         for (topic, number), error in refused.items():
             _log.warning("Task %s: the commit of %s[%s] failed: %s", self._instance, topic, number, error)
         for one in commit.ranges:
-            if one.place not in refused:
+            if one.topic_partition not in refused:
                 self._bounds.keep(one, commit.began_at, commit.ended_at)
                 self._late = 0
-        for place, (offset, _) in commit.offsets.items():
-            if place not in refused:
-                self._bounds.note(place, offset)
+        for partition, (offset, _) in commit.offsets.items():
+            if partition not in refused:
+                self._bounds.note(partition, offset)
 
     def _refused(self, commit: _Commit, failure: CommitError | FatalGroupError) -> None:
         """Handle a commit that failed for all partitions."""
@@ -407,7 +407,10 @@ class _Ownership:
 
     def verify(self) -> None:
         """Commit the already committed offsets again: the coordinator refuses this from a replaced member."""
-        before = [TopicPartition(*one.place, one.first, self.bounds.metadata_of(one.place)) for one in self.ranges]
+        before = [
+            TopicPartition(*one.topic_partition, one.first, self.bounds.metadata_of(one.topic_partition))
+            for one in self.ranges
+        ]
         try:
             self.consumer.commit(offsets=before, asynchronous=False)
         except (CommitError, FatalGroupError) as refused:

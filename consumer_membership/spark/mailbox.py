@@ -51,17 +51,17 @@ class _HelperGroup:
         self.group = f"{plan.pipeline}-{name}"
         self._consumer = Consumer({**plan.config, "group.id": self.group, "enable.auto.commit": False})
 
-    def write(self, place: Partition, number: int, message: Mapping[str, object]) -> None:
+    def write(self, partition: Partition, number: int, message: Mapping[str, object]) -> None:
         """Commit offset `number` at a partition, with the message as metadata."""
         text = json.dumps(message, separators=(",", ":"))
-        answer = self._consumer.commit(offsets=[TopicPartition(*place, number, metadata=text)], asynchronous=False)
+        answer = self._consumer.commit(offsets=[TopicPartition(*partition, number, metadata=text)], asynchronous=False)
         for one in answer or ():
             if one.error is not None:
                 raise KafkaException(one.error)
 
-    def read(self, places: tuple[Partition, ...]) -> list[Mapping[str, object]]:
+    def read(self, partitions: tuple[Partition, ...]) -> list[Mapping[str, object]]:
         """Return the messages at these partitions; partitions without a message are left out."""
-        answers = self._consumer.committed([TopicPartition(*place) for place in places], _ANSWER_S)
+        answers = self._consumer.committed([TopicPartition(*partition) for partition in partitions], _ANSWER_S)
         return [json.loads(one.metadata) for one in answers if one.error is None and one.offset >= 0 and one.metadata]
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class TaskMailbox(Link):
         self._thread.join(_ANSWER_S)
 
     def _exchange(self) -> None:
-        plan, places = self._plan, self._plan.mailbox
+        plan, partitions = self._plan, self._plan.mailbox
         reported, number, beat, unmoved_s = None, 0, -1, 0.0
         with (
             contextlib.closing(_HelperGroup(plan, "control")) as control,
@@ -102,15 +102,15 @@ class TaskMailbox(Link):
         ):
             while not self._closing.wait(_READ_EVERY_S):
                 try:
-                    for message in control.read(places[:1]):
+                    for message in control.read(partitions[:1]):
                         seen = int(str(message["beat"])) if message["run"] == plan.run else beat
                         unmoved_s = unmoved_s + _READ_EVERY_S if seen == beat else 0.0
                         beat = seen
                         if message["run"] == plan.run and message["order"] is not None:
                             self.order, self.cut_short = Order(str(message["order"])), None
-                    if self._progress is not reported and self._instance < len(places):
+                    if self._progress is not reported and self._instance < len(partitions):
                         reported, number = self._progress, number + 1
-                        progress.write(places[self._instance], number, _message_of(plan.run, reported))
+                        progress.write(partitions[self._instance], number, _message_of(plan.run, reported))
                 except _BROKEN as failed:
                     _log.debug("Task %s: messages with the client could not be exchanged: %s", self._instance, failed)
                 if unmoved_s > self._gone_after_s and self.order is None:

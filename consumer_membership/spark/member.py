@@ -25,7 +25,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.batches import (
     are_records,
     before,
-    place_of,
+    partition_of,
     ranges_of,
     runs_of,
     to_format,
@@ -153,7 +153,7 @@ class TaskMember:
             fetched = self._fetch_batch()
         if fetched.ranges:
             for one in fetched.ranges:
-                self._bounds.begin(one.place, one.first)
+                self._bounds.begin(one.topic_partition, one.first)
             # The sink may take minutes; the report shows the driver what it works on.
             self._report_if_due()
         if fetched.ranges or fetched.finished:
@@ -171,7 +171,7 @@ class TaskMember:
         self._read_committed_offsets()
         finished: set[Partition] = set()
         if not are_records(messages):
-            finished = {place_of(message) for message in messages if self._is_end(message)}
+            finished = {partition_of(message) for message in messages if self._is_end(message)}
             messages = [message for message in messages if message.error() is None]
         return self._within_bounds(messages, finished)
 
@@ -191,7 +191,7 @@ class TaskMember:
         if error is None:
             return False
         if error.code() == _EOF:
-            partition = place_of(message)
+            partition = partition_of(message)
             return partition in self._bounds.left and (message.offset() or 0) >= self._end(partition)
         if error.fatal():
             if error.code() in REPLACED:
@@ -206,7 +206,7 @@ class TaskMember:
             # With the next poll, all partitions are lost; their offsets are read again at the next assignment.
             return
         self._reached |= fetched.finished
-        self._positions.update({one.place: one.next_offset for one in fetched.ranges})
+        self._positions.update({one.topic_partition: one.next_offset for one in fetched.ranges})
         if fetched.finished:
             # Records after the end are not part of this run and need not be fetched.
             self._consumer.pause([TopicPartition(*partition) for partition in fetched.finished])
@@ -219,9 +219,9 @@ class TaskMember:
         runs = runs_of(records, self._plan.topics)
         ranges = ranges_of(runs)
         if self._bounds.is_bounded:
-            ends = {one.place: self._end(one.place) for one in ranges}
-            finished |= {one.place for one in ranges if one.next_offset >= ends[one.place]}
-            if any(one.next_offset > ends[one.place] for one in ranges):
+            ends = {one.topic_partition: self._end(one.topic_partition) for one in ranges}
+            finished |= {one.topic_partition for one in ranges if one.next_offset >= ends[one.topic_partition]}
+            if any(one.next_offset > ends[one.topic_partition] for one in ranges):
                 records = before(records, ends)
                 runs = runs_of(records, self._plan.topics)
                 ranges = ranges_of(runs)
@@ -250,8 +250,8 @@ class TaskMember:
         for held in (self._mine, self._unread, self._reached):
             held.difference_update(gone)
         self._bounds.forget(gone)
-        for place in gone:
-            self._positions.pop(place, None)
+        for partition in gone:
+            self._positions.pop(partition, None)
 
     def _read_committed_offsets(self) -> None:
         """Read the committed offsets and the tallies of newly assigned partitions."""
@@ -269,7 +269,11 @@ class TaskMember:
             else:
                 _log.warning("Task %s: the committed offset of %s is unknown: %s", self._instance, one, one.error)
         # A partition that was created after the start of the run is not part of it.
-        done = [TopicPartition(*place) for place in fresh if place not in self._bounds.left and place in self._mine]
+        done = [
+            TopicPartition(*partition)
+            for partition in fresh
+            if partition not in self._bounds.left and partition in self._mine
+        ]
         self._consumer.pause(done)
 
     def _committed(self, partitions: Sequence[Partition], within_s: float) -> list[TopicPartition]:
@@ -352,8 +356,8 @@ class TaskMember:
         """Return the number of uncommitted records in the owned partitions, as far as it is known."""
         self._learn_committed()
         lag = 0
-        for place in self._mine:
-            committed, end = self._bounds.committed_of(place), self._known_end(place)
+        for partition in self._mine:
+            committed, end = self._bounds.committed_of(partition), self._known_end(partition)
             if committed is not None and end is not None:
                 lag += max(0, end - committed)
         return lag
@@ -376,10 +380,10 @@ class TaskMember:
             if one.offset >= 0:
                 self._bounds.note((one.topic, one.partition), one.offset)
 
-    def _known_end(self, place: Partition) -> int | None:
+    def _known_end(self, partition: Partition) -> int | None:
         """Return the end of a partition in the run, else of the partition itself; None if it is not known yet."""
-        end = self._bounds.end_of(place)
+        end = self._bounds.end_of(partition)
         if end is None:
             with suppress(KafkaException, MembershipError):
-                end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1]
+                end = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)[1]
         return end

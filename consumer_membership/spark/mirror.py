@@ -168,8 +168,8 @@ def ends_of(progress: StreamingQueryProgress) -> dict[tuple[str, int], int]:
         # Before its first batch a source has no end.
         for topic, partitions in (source["endOffset"] or {}).items():
             for number, offset in partitions.items():
-                place = topic, int(number)
-                ends[place] = min(offset, ends.get(place, offset))
+                partition = topic, int(number)
+                ends[partition] = min(offset, ends.get(partition, offset))
     return ends
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import DrainError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
-from consumer_membership.spark.batches import place_of, record_batch, without_garbage_collection
+from consumer_membership.spark.batches import partition_of, record_batch, without_garbage_collection
 from consumer_membership.spark.context import Partition
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ReadRange:
     end: int
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         """The topic and the partition number."""
         return (self.topic, self.partition)
 
@@ -177,8 +177,8 @@ class RangeReading:
     ) -> None:
         self._timeout_s = timeout_s
         self._on_loss = on_loss
-        self._ranges = {each.place: each for each in share}
-        self._positions = {each.place: each.first for each in share}
+        self._ranges = {each.topic_partition: each for each in share}
+        self._positions = {each.topic_partition: each.first for each in share}
         #: The ranges that are not read to their end.
         self._open = set(self._ranges)
         #: librdkafka's last error, for messages only: librdkafka retries automatically.
@@ -214,7 +214,7 @@ class RangeReading:
     @property
     def _left(self) -> int:
         """The largest number of records that are left, so that the last record is returned when it arrives."""
-        return sum(self._ranges[place].end - self._positions[place] for place in self._open)
+        return sum(self._ranges[partition].end - self._positions[partition] for partition in self._open)
 
     def _taken(self, found: list[Message]) -> list[Message]:
         """Update the positions, and return the records that belong to the ranges."""
@@ -224,21 +224,23 @@ class RangeReading:
             found = [message for message in found if message.error() is None]
         # Positions of librdkafka; records are checked only if an end was passed.
         is_beyond = False
-        for at in self._consumer.position([TopicPartition(*place) for place in self._open]):
-            place, end = (at.topic, at.partition), self._ranges[(at.topic, at.partition)].end
+        for at in self._consumer.position([TopicPartition(*partition) for partition in self._open]):
+            partition, end = (at.topic, at.partition), self._ranges[(at.topic, at.partition)].end
             is_beyond |= at.offset > end
-            self._positions[place] = max(self._positions[place], min(at.offset, end))
-        self._finish({place for place in self._open if self._positions[place] >= self._ranges[place].end})
+            self._positions[partition] = max(self._positions[partition], min(at.offset, end))
+        self._finish(
+            {partition for partition in self._open if self._positions[partition] >= self._ranges[partition].end}
+        )
         return [message for message in found if self._is_wanted(message)] if is_beyond else found
 
     def _is_wanted(self, message: Message) -> bool:
-        return (message.offset() or 0) < self._ranges[place_of(message)].end
+        return (message.offset() or 0) < self._ranges[partition_of(message)].end
 
-    def _finish(self, places: set[Partition]) -> None:
-        places &= self._open
-        self._open -= places
-        if places and self._open:
-            self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
+    def _finish(self, partitions: set[Partition]) -> None:
+        partitions &= self._open
+        self._open -= partitions
+        if partitions and self._open:
+            self._consumer.incremental_unassign([TopicPartition(*partition) for partition in partitions])
 
     def _handle_event(self, message: Message) -> None:
         """Handle an event: the end of a partition, or an error."""
@@ -260,42 +262,44 @@ class RangeReading:
 
     def _check_ranges(self) -> None:
         """Check with the broker whether the ranges without records still exist."""
-        for place in sorted(self._open):
-            if not self._check_range(place):
+        for partition in sorted(self._open):
+            if not self._check_range(partition):
                 return  # without a response for one partition, the next is not requested
 
-    def _check_range(self, place: Partition) -> bool:
+    def _check_range(self, partition: Partition) -> bool:
         """Check whether one range still exists; return False without a response."""
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), _ASK_S)
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), _ASK_S)
         except KafkaException as failed:
             if failed.args[0].code() in _GONE:
                 cause = "the topic was deleted during the read"
-                self._lose(place, self._ranges[place].end, cause, failed.args[0].str())
+                self._lose(partition, self._ranges[partition].end, cause, failed.args[0].str())
                 return True
             self._complaint = failed.args[0].str()
             return False
         present = f"the log now starts at offset {low} and ends at offset {high}"
-        if high < self._ranges[place].end:
-            self._lose(place, self._ranges[place].end, present)
-        elif low > self._positions[place]:
-            self._lose(place, min(low, self._ranges[place].end), present)
+        if high < self._ranges[partition].end:
+            self._lose(partition, self._ranges[partition].end, present)
+        elif low > self._positions[partition]:
+            self._lose(partition, min(low, self._ranges[partition].end), present)
         return True
 
-    def _lose(self, place: Partition, next_offset: int, cause: str, detail: str = "") -> None:
+    def _lose(self, partition: Partition, next_offset: int, cause: str, detail: str = "") -> None:
         """Continue at an offset because earlier offsets no longer exist; raise DrainError if loss is an error."""
         if self._on_loss is None:
-            self._give_up(cause, detail, place)
-        first = self._positions[place]
-        self._on_loss(f"{self._ranges[place]}: offsets {first} to before {next_offset} no longer exist: {cause}")
-        self._positions[place] = next_offset
-        if next_offset >= self._ranges[place].end:
-            self._finish({place})
+            self._give_up(cause, detail, partition)
+        first = self._positions[partition]
+        self._on_loss(f"{self._ranges[partition]}: offsets {first} to before {next_offset} no longer exist: {cause}")
+        self._positions[partition] = next_offset
+        if next_offset >= self._ranges[partition].end:
+            self._finish({partition})
         else:
-            self._consumer.seek(TopicPartition(*place, next_offset))
+            self._consumer.seek(TopicPartition(*partition, next_offset))
 
-    def _give_up(self, cause: str, detail: str, *places: Partition) -> NoReturn:
-        named = ", ".join(f"{self._ranges[p]} (read up to {self._positions[p]})" for p in places or sorted(self._open))
+    def _give_up(self, cause: str, detail: str, *partitions: Partition) -> NoReturn:
+        named = ", ".join(
+            f"{self._ranges[p]} (read up to {self._positions[p]})" for p in partitions or sorted(self._open)
+        )
         raise DrainError(f"{named}: {cause}{': ' if detail else ''}{detail}")
 
     def _note_complaint(self, error: KafkaError) -> None:

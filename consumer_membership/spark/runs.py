@@ -277,7 +277,7 @@ def drain(  # noqa: PLR0913 - a caller names each option at the call
     if altered is not None:
         altered.wait()
     unread = OffsetAndMetadata(offset=0)
-    todo = sum(max(0, end - max(0, before.get(place, unread).offset)) for place, end in _ends(plan).items())
+    todo = sum(max(0, end - max(0, before.get(partition, unread).offset)) for partition, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)
     running = RunHandle(_job(spark, plan, sink, control_host, _ends(plan)), Display(show_progress, todo))
@@ -320,8 +320,8 @@ def _committed(plan: MemberPlan) -> Mapping[Partition, OffsetAndMetadata]:
 
 
 def _left(plan: MemberPlan, committed: Mapping[Partition, OffsetAndMetadata]) -> str:
-    at = {place: committed[place].offset if place in committed else 0 for place in _ends(plan)}
-    behind = ((place, end) for place, end in sorted(_ends(plan).items()) if at[place] < end)
+    at = {partition: committed[partition].offset if partition in committed else 0 for partition in _ends(plan)}
+    behind = ((partition, end) for partition, end in sorted(_ends(plan).items()) if at[partition] < end)
     return ", ".join(f"{topic}[{number}] at {at[topic, number]} of {end}" for (topic, number), end in behind)
 
 
@@ -332,14 +332,14 @@ def _drained(
     seconds: float,
 ) -> DrainResult:
     partitions = []
-    for place, end in sorted(_ends(plan).items()):
-        now = after.get(place, OffsetAndMetadata(offset=end))
+    for partition, end in sorted(_ends(plan).items()):
+        now = after.get(partition, OffsetAndMetadata(offset=end))
         tally = tally_in(now.metadata, plan.run)
-        first = tally.first if tally else before.get(place, now).offset
+        first = tally.first if tally else before.get(partition, now).offset
         partitions.append(
             PartitionDrained(
-                topic=place[0],
-                partition=place[1],
+                topic=partition[0],
+                partition=partition[1],
                 first=first,
                 next_offset=max(first, min(now.offset, end)),
                 records=tally.records if tally else 0,

@@ -347,7 +347,7 @@ def test_read_without_a_block_commits_only_on_commit(kafka: Broker, spark: Spark
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     produce(kafka.bootstrap_servers, topic, 4)
     read = read_group(spark, config(kafka), [topic], group)
-    assert [(each.place, each.first, each.end) for each in read.ranges] == [((topic, 0), 0, 4)]
+    assert [(each.topic_partition, each.first, each.end) for each in read.ranges] == [((topic, 0), 0, 4)]
     assert read.dataframe.count() == 4
     read.close()
     assert committed(kafka, group, topic) == [None]

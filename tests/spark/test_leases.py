@@ -187,7 +187,7 @@ def test_context_has_the_lease_of_each_partition(plan: MemberPlan, consumer: Scr
 
     def sink(_: list[Message], context: SinkContext) -> None:
         for part in context.ranges:
-            lease = context.lease(part.place)
+            lease = context.lease(part.topic_partition)
             assert lease.holds
             tokens[part.partition] = lease.token
 

@@ -27,7 +27,7 @@ def test_shares_contain_every_offset_once(ranges: list[ReadRange], tasks: int) -
     assert all(shares)
     pieces = [piece for share in shares for piece in share]
     for each in ranges:
-        edges = [(piece.first, piece.end) for piece in pieces if piece.place == each.place]
+        edges = [(piece.first, piece.end) for piece in pieces if piece.topic_partition == each.topic_partition]
         assert [first for first, _ in edges] == ([each.first] if edges else []) + [end for _, end in edges[:-1]]
         assert (edges[-1][1] if edges else each.first) == each.end
 
@@ -35,10 +35,10 @@ def test_shares_contain_every_offset_once(ranges: list[ReadRange], tasks: int) -
 @given(RANGES, st.integers(1, 9))
 def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], tasks: int) -> None:
     """No piece costs more to start than to read, and each task has at most one piece per partition."""
-    sizes = {each.place: each.offsets for each in ranges}
+    sizes = {each.topic_partition: each.offsets for each in ranges}
     for share in divide_ranges(ranges, tasks):
-        assert len({piece.place for piece in share}) == len(share)
-        assert all(piece.offsets >= min(LEAST_OFFSETS, sizes[piece.place]) for piece in share)
+        assert len({piece.topic_partition for piece in share}) == len(share)
+        assert all(piece.offsets >= min(LEAST_OFFSETS, sizes[piece.topic_partition]) for piece in share)
 
 
 @given(RANGES, st.integers(1, 9))

@@ -80,7 +80,7 @@ class SinkHandlerContext(HandlerContext):
     @property
     def fence(self) -> Fence:
         """The fencing token of the record's partition, to store with the data."""
-        return next(fence for fence in self.batch.fences if fence.place == self.partition)
+        return next(fence for fence in self.batch.fences if fence.topic_partition == self.partition)
 
 
 class HandlerSink:
@@ -231,9 +231,9 @@ class _Handling:
         """Return when all records of the batch are finished; raise if one cannot be, when no handler runs any more."""
         self._batch = context
         work = self._work
-        leases = [context.lease(one.place) for one in context.ranges] if context.ownership.has_leases else []
+        leases = [context.lease(one.topic_partition) for one in context.ranges] if context.ownership.has_leases else []
         work.lease = lambda: _end_of(leases)
-        partitions = [TopicPartition(*one.place) for one in context.ranges]
+        partitions = [TopicPartition(*one.topic_partition) for one in context.ranges]
         for partition, one, fence in zip(partitions, context.ranges, context.fences, strict=True):
             work.assign(partition, fence.epoch, UnfinishedOffsets(one.first, None, _NO_METADATA_LIMIT))
         work.admit(batch)

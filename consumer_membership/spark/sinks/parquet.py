@@ -113,7 +113,7 @@ class ParquetSink:
             return ""
         self._storage.refuse_if_closed()
         # Only one group writes into a folder, so the first partitions are enough.
-        ends = [_end_of(self._storage, FileChain(*place), use.group) for place in use.partitions[:_CHECKED]]
+        ends = [_end_of(self._storage, FileChain(*partition), use.group) for partition in use.partitions[:_CHECKED]]
         written = sum(end is not UNWRITTEN for end in ends)
         return f"{self._storage}, which has records of {written} of the first {len(ends)} partitions"
 
@@ -161,12 +161,12 @@ class ParquetSink:
 
     def _parts(self, ruling: Ruling, stored: Mapping[Partition, StoredFence]) -> Mapping[Partition, _Part]:
         parts = {}
-        for place, fence in ruling.fences.items():
-            position = stored[place].next_offset
+        for partition, fence in ruling.fences.items():
+            position = stored[partition].next_offset
             if fence.next_offset > position:
-                chain = FileChain(*place)
+                chain = FileChain(*partition)
                 draft = self._storage.draft(chain.file(position), fence.rank)
-                parts[place] = _Part(chain=chain, position=position, draft=draft, fence=fence)
+                parts[partition] = _Part(chain=chain, position=position, draft=draft, fence=fence)
         return parts
 
     def _written(
@@ -177,14 +177,14 @@ class ParquetSink:
 
         records = _arrow(batch)
         written = {}
-        for place, part in parts.items():
-            first = ruling.positions[place]
+        for partition, part in parts.items():
+            first = ruling.positions[partition]
             mine = records
             if len(context.ranges) > 1 or not ruling.is_whole:
-                mine = _of_partition(records, place, first)
+                mine = _of_partition(records, partition, first)
             if not mine.num_rows:
                 continue
-            written[place] = part
+            written[partition] = part
             footer = {"group": context.group, "first": first, "records": mine.num_rows, **asdict(part.fence)}
             table = Table.from_batches([mine]).replace_schema_metadata({_PREFIX + k: str(v) for k, v in footer.items()})
             part.draft.write(table, self._compression)
@@ -193,11 +193,11 @@ class ParquetSink:
     def _publish(self, context: SinkContext, parts: Mapping[Partition, _Part]) -> bool:
         if any(self._storage.has(part.chain.file(part.position)) for part in parts.values()):
             return False
-        for place, part in parts.items():
+        for partition, part in parts.items():
             context.check_leases()
             if not part.draft.publish():
                 return False
-            self._ends[context.group, place] = part.fence
+            self._ends[context.group, partition] = part.fence
         return True
 
     # ---- the chains' ends ----
@@ -207,12 +207,12 @@ class ParquetSink:
 
     def _stored(self, context: SinkContext) -> Mapping[Partition, StoredFence]:
         for fence in context.fences:
-            key = (context.group, fence.place)
+            key = (context.group, fence.topic_partition)
             if key not in self._ends:
-                chain = FileChain(*fence.place)
+                chain = FileChain(*fence.topic_partition)
                 self._storage.remove_drafts(chain, below=fence.rank)
                 self._ends[key] = _end_of(self._storage, chain, context.group)
-        return {fence.place: self._ends[context.group, fence.place] for fence in context.fences}
+        return {fence.topic_partition: self._ends[context.group, fence.topic_partition] for fence in context.fences}
 
     def _wait_for_growth(self, context: SinkContext) -> None:
         """Wait until a chain has grown: on NFS, the names in a folder are visible after some seconds."""
@@ -229,7 +229,7 @@ class ParquetSink:
 
     def _forget_ends(self, context: SinkContext) -> None:
         for fence in context.fences:
-            self._ends.pop((context.group, fence.place), None)
+            self._ends.pop((context.group, fence.topic_partition), None)
 
 
 # ---- the footers of files ----
@@ -279,13 +279,13 @@ def _arrow(batch: Batch) -> pa.RecordBatch:
     return RecordBatch.from_pandas(batch, schema=schema(), preserve_index=False)
 
 
-def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.RecordBatch:
+def _of_partition(records: pa.RecordBatch, partition: Partition, first: int) -> pa.RecordBatch:
     """Return the records of one partition from an offset on."""
     from pyarrow import compute
 
-    topic, partition = place
+    topic, number = partition
     is_of_topic = compute.equal(records["topic"], topic)
-    is_of_partition = compute.and_(is_of_topic, compute.equal(records["partition"], partition))
+    is_of_partition = compute.and_(is_of_topic, compute.equal(records["partition"], number))
     return records.filter(compute.and_(is_of_partition, compute.greater_equal(records["offset"], first)))
 
 

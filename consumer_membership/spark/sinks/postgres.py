@@ -213,11 +213,11 @@ class PostgresSink(Generic[BatchT]):
             raise _LostError from raised
 
     def _transact(self, connection: Connection[TupleRow], batch: BatchT, context: SinkContext) -> None:
-        places = [part.place for part in context.ranges]
-        self._fences.prepare(connection, context.group, places)
+        partitions = [part.topic_partition for part in context.ranges]
+        self._fences.prepare(connection, context.group, partitions)
         with connection.transaction(), connection.cursor() as cursor:
             self._limit(cursor, _POLITE_S)
-            stored = self._fences.lock(cursor, context.group, places)
+            stored = self._fences.lock(cursor, context.group, partitions)
             self._limit(cursor, self._lock_timeout_s)
             ruling = rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
             self._refuse_another_of_the_name(context, stored)
@@ -246,8 +246,8 @@ class PostgresSink(Generic[BatchT]):
     def _refuse_another_of_the_name(self, context: SinkContext, stored: Mapping[Partition, StoredFence]) -> None:
         """Raise ConfigurationError if another sink of this task has the same name, and so the same fences."""
         for part, fence in zip(context.ranges, context.fences, strict=True):
-            key = (context.group, part.place)
-            last = stored.get(part.place, UNWRITTEN)
+            key = (context.group, part.topic_partition)
+            last = stored.get(part.topic_partition, UNWRITTEN)
             if last.rank == fence.rank and last.next_offset > max(part.first, self._tried.get(key, 0)):
                 raise ConfigurationError(
                     "name",
@@ -261,7 +261,7 @@ class PostgresSink(Generic[BatchT]):
         # If the coordinator confirms this member, the holder of the fences was replaced. Otherwise this member was
         # replaced, and `verify` raises.
         context.verify()
-        ended = self._fences.end_holders(connection, context.group, [part.place for part in context.ranges])
+        ended = self._fences.end_holders(connection, context.group, [part.topic_partition for part in context.ranges])
         if ended:
             _log.info("Ended %s session(s) of replaced writers that held the fences of %s", ended, batch_name(context))
 
@@ -342,7 +342,7 @@ class _FenceTable:
     table: str
     sink: str
 
-    def prepare(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> None:
+    def prepare(self, connection: Connection[TupleRow], group: str, partitions: Sequence[Partition]) -> None:
         """Create the table and the rows if they do not exist.
 
         This is done before the batch's transaction, so that all attempts see each row that is locked.
@@ -351,14 +351,14 @@ class _FenceTable:
 
         with self._as_sink_error(connection), connection.cursor() as cursor:
             with suppress(errors.UndefinedTable):
-                self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
+                self._execute(cursor, _INSERT, group, partitions, **asdict(UNWRITTEN))
                 return
             # IF NOT EXISTS is not atomic: if two sessions create the table at once, one fails with a duplicate key in
             # the catalog when the other has committed.
             with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                 self._execute(cursor, _CREATE, group, ())
                 _log.info("Created the table %s for the fences of sinks", self.table)
-            self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
+            self._execute(cursor, _INSERT, group, partitions, **asdict(UNWRITTEN))
 
     def checked(self, cursor: Cursor[TupleRow]) -> str:
         """Return a description of the table; raise ConfigurationError if this user may not create or write it."""
@@ -383,13 +383,15 @@ class _FenceTable:
             )
         return f"table {self.table} for the fences is created by the first batch"
 
-    def lock(self, cursor: Cursor[TupleRow], group: str, places: Sequence[Partition]) -> dict[Partition, StoredFence]:
+    def lock(
+        self, cursor: Cursor[TupleRow], group: str, partitions: Sequence[Partition]
+    ) -> dict[Partition, StoredFence]:
         """Lock the rows until the transaction ends, and return them; raise _FenceHeldError after the lock timeout."""
         from psycopg import errors
 
         try:
             with self._as_sink_error(cursor.connection):
-                self._execute(cursor, _LOCK, group, places)
+                self._execute(cursor, _LOCK, group, partitions)
         except errors.LockNotAvailable as held:
             raise _FenceHeldError from held
         return {
@@ -411,7 +413,7 @@ class _FenceTable:
         if cursor.rowcount != len(fences):
             raise SinkError(f"the fences of group {group!r} in {self.table} were removed while a batch was written")
 
-    def end_holders(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> int:
+    def end_holders(self, connection: Connection[TupleRow], group: str, partitions: Sequence[Partition]) -> int:
         """End the sessions whose transactions hold these rows; return their number.
 
         Only the owner of the partitions may call this, because other holders were replaced. Without it, a process that
@@ -421,10 +423,10 @@ class _FenceTable:
 
         try:
             with connection.cursor() as cursor:
-                self._execute(cursor, _END_HOLDERS, group, places)
+                self._execute(cursor, _END_HOLDERS, group, partitions)
                 return len(cursor.fetchall())
         except errors.InsufficientPrivilege as refused:
-            _log.warning("The session that holds the fences of %s could not be ended: %s", places, refused)
+            _log.warning("The session that holds the fences of %s could not be ended: %s", partitions, refused)
             return 0
 
     def forget(self, connection: Connection[TupleRow], group: str) -> int:
@@ -437,15 +439,15 @@ class _FenceTable:
         return 0
 
     def _execute(
-        self, cursor: Cursor[TupleRow], text: str, group: str, places: Sequence[Partition], **values: object
+        self, cursor: Cursor[TupleRow], text: str, group: str, partitions: Sequence[Partition], **values: object
     ) -> None:
         from psycopg import sql
 
         named = {
             "sink": self.sink,
             "group": group,
-            "topics": [topic for topic, _ in places],
-            "partitions": [partition for _, partition in places],
+            "topics": [topic for topic, _ in partitions],
+            "partitions": [partition for _, partition in partitions],
         }
         cursor.execute(sql.SQL(text).format(table=sql.Identifier(*self.table.split("."))), {**named, **values})
 

@@ -69,14 +69,14 @@ def rule(context: SinkContext, stored: Mapping[Partition, StoredFence], *, remed
     fences: dict[Partition, StoredFence] = {}
     is_empty = is_whole = True
     for part, fence in zip(context.ranges, context.fences, strict=True):
-        place = part.place
-        last = stored.get(place, UNWRITTEN)
+        partition = part.topic_partition
+        last = stored.get(partition, UNWRITTEN)
         if last.rank > fence.rank:
             raise _fenced(context, fence, last, remedy)
-        positions[place] = max(part.first, last.next_offset)
+        positions[partition] = max(part.first, last.next_offset)
         is_empty = is_empty and last.next_offset >= part.next_offset
         is_whole = is_whole and last.next_offset <= part.first
-        fences[place] = StoredFence(
+        fences[partition] = StoredFence(
             next_offset=max(part.next_offset, last.next_offset),
             epoch=fence.epoch,
             attempt=fence.attempt,

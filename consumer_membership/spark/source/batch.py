@@ -35,24 +35,24 @@ def batch_tasks(options: SourceOptions) -> list[TaskRanges]:
         last = logs.at("ending", options.ending, partitions, committed)
         lows = logs.firsts(partitions)
     ranges = []
-    for place in partitions:
-        topic, number = place
-        begin, end = first[place], last[place]
+    for partition in partitions:
+        topic, number = partition
+        begin, end = first[partition], last[partition]
         if begin > end:
             remedy = f"{topic}[{number}] would begin at offset {begin} and end at {end}; set an end after the beginning"
             raise ConfigurationError("endingOffsets", end, remedy)
-        if begin < lows[place]:
-            lost = f"{topic}[{number}]: offsets {begin} to before {min(end, lows[place])} no longer exist"
+        if begin < lows[partition]:
+            lost = f"{topic}[{number}]: offsets {begin} to before {min(end, lows[partition])} no longer exist"
             if options.fail_on_data_loss:
                 raise DataLossError(f"{lost}; set failOnDataLoss=false to read the records that exist")
-            begin = min(end, lows[place])
+            begin = min(end, lows[partition])
         ranges.append(ReadRange(topic=topic, partition=number, first=begin, end=end))
     return tasks_of(ranges, options.min_partitions, options.max_records)
 
 
 def _committed(consumer: Consumer, partitions: Collection[Partition]) -> OffsetsByPartition:
     try:
-        found = consumer.committed([TopicPartition(*place) for place in partitions], _TIMEOUT_S)
+        found = consumer.committed([TopicPartition(*partition) for partition in partitions], _TIMEOUT_S)
     except KafkaException as failed:
         raise TransportError(f"committed offsets could not be read: {failed.args[0].str()}") from failed
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}

@@ -88,7 +88,9 @@ class GroupHold:
 
     def commit(self, offsets: OffsetsByPartition) -> None:
         """Commit the query's offsets without waiting; failures are logged, and the offsets are committed next time."""
-        moved = [TopicPartition(*place, at) for place, at in offsets.items() if self._committed.get(place) != at]
+        moved = [
+            TopicPartition(*partition, at) for partition, at in offsets.items() if self._committed.get(partition) != at
+        ]
         if not moved:
             return
         try:
@@ -132,8 +134,8 @@ class GroupHold:
         if failed:
             cause = error.str() if error is not None else failed[0].error.str()  # type: ignore[union-attr]  # it failed
             _log.warning("Group %s: the progress of its query could not be committed: %s", self._group, cause)
-            places = {(each.topic, each.partition) for each in failed}
-            self._committed = {place: at for place, at in self._committed.items() if place not in places}
+            refused = {(each.topic, each.partition) for each in failed}
+            self._committed = {p: at for p, at in self._committed.items() if p not in refused}
 
     def _refuse_others(self) -> None:
         others = [each for each in self._members() if each.instance_id != self._instance_id]

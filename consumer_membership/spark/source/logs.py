@@ -78,7 +78,7 @@ class Logs:
             if (topic, number) not in found:
                 remedy = f"{topic} has {len([each for each in found if each[0] == topic])} partitions"
                 raise ConfigurationError("assign", f"{topic}[{number}]", remedy)
-        return tuple(place for place in found if place in assigned) if assigned else tuple(found)
+        return tuple(partition for partition in found if partition in assigned) if assigned else tuple(found)
 
     def topic_ids(self, topics: Iterable[str]) -> TopicIds:
         """Return the id of each topic; topics that do not exist, or that this user may not describe, are left out.
@@ -140,11 +140,11 @@ class Logs:
 
     def _of_the_group(self, partitions: Collection[Partition], committed: OffsetsByPartition) -> OffsetsByPartition:
         missing = [each for each in partitions if each not in committed]
-        found = {place: committed[place] for place in partitions if place in committed}
+        found = {partition: committed[partition] for partition in partitions if partition in committed}
         if missing and self._options.reset is None:
-            places = ", ".join(f"{topic}[{number}]" for topic, number in missing)
+            named = ", ".join(f"{topic}[{number}]" for topic, number in missing)
             remedy = (
-                f"group {self._options.group!r} has no committed offset of {places}; commit offsets, or use earliest"
+                f"group {self._options.group!r} has no committed offset of {named}; commit offsets, or use earliest"
             )
             raise ConfigurationError("kafka.auto.offset.reset", "none", remedy)
         if missing:
@@ -157,16 +157,16 @@ class Logs:
             _check_names(option, bound.by_partition, partitions)
         times = {p: bound.by_partition[p] if bound.everywhere is None else bound.everywhere for p in partitions}
         try:
-            asked = [TopicPartition(*place, time) for place, time in times.items()]
+            asked = [TopicPartition(*partition, time) for partition, time in times.items()]
             answers = self._consumer.offsets_for_times(asked, _TIMEOUT_S)
         except KafkaException as failed:
             raise TransportError(f"offsets by time could not be looked up: {failed.args[0].str()}") from failed
         found = {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
-        late = [place for place in partitions if place not in found]
+        late = [partition for partition in partitions if partition not in found]
         if late and name == "starting" and not self._options.latest_without_record:
-            places = ", ".join(f"{topic}[{number}]" for topic, number in late)
+            named = ", ".join(f"{topic}[{number}]" for topic, number in late)
             remedy = (
-                f"{places} has no record at or after that time; set an earlier time, or "
+                f"{named} has no record at or after that time; set an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest to begin at its end"
             )
             raise ConfigurationError(option, times[late[0]], remedy)
@@ -176,14 +176,14 @@ class Logs:
         _check_names(f"{name}Offsets", bound, partitions)
         found = dict(bound)
         for word, ask in ((EARLIEST_OFFSET, self.firsts), (LATEST_OFFSET, self.ends)):
-            places = [place for place, at in bound.items() if at == word]
-            found |= ask(places) if places else {}
+            partitions = [partition for partition, at in bound.items() if at == word]
+            found |= ask(partitions) if partitions else {}
         return found
 
 
 def _check_names(option: str, named: OffsetsByPartition, partitions: Collection[Partition]) -> None:
-    for place in (*named, *partitions):
-        if place not in named or place not in partitions:
-            cause = "this query does not read it" if place in named else "it is missing (-2: beginning, -1: end)"
+    for partition in (*named, *partitions):
+        if partition not in named or partition not in partitions:
+            cause = "this query does not read it" if partition in named else "it is missing (-2: beginning, -1: end)"
             remedy = f"{cause}; name every partition of the query, and no other"
-            raise ConfigurationError(option, f"{place[0]}[{place[1]}]", remedy)
+            raise ConfigurationError(option, f"{partition[0]}[{partition[1]}]", remedy)

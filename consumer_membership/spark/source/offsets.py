@@ -108,12 +108,12 @@ def limited(start: OffsetsByPartition, ends: OffsetsByPartition, most: int | Non
 
     Each partition with a backlog is included, so a batch may exceed `most` by up to one offset for each partition.
     """
-    sizes = {place: end - start[place] for place, end in ends.items() if end > start[place]}
+    sizes = {partition: end - start[partition] for partition, end in ends.items() if end > start[partition]}
     total = sum(sizes.values())
     if most is None or total <= most:
         return ends
     found = dict(ends)
-    for place, size in sizes.items():
+    for partition, size in sizes.items():
         share = most * size / total
-        found[place] = start[place] + min(size, ceil(share) if share < 1 else floor(share))
+        found[partition] = start[partition] + min(size, ceil(share) if share < 1 else floor(share))
     return found

@@ -244,14 +244,14 @@ class _Options:
         """Return the partitions of `assign`."""
         remedy = 'give JSON with the partitions of each topic: {"orders": [0, 1]}'
         found = self._json("assign", remedy)
-        places = []
+        partitions = []
         for topic, numbers in found.items():
             if not isinstance(numbers, list) or not all(_is_offset(each) and each >= 0 for each in numbers):
                 raise ConfigurationError("assign", self.text("assign"), remedy)
-            places += [(topic, number) for number in numbers]
-        if self.text("assign") is not None and not places:
+            partitions += [(topic, number) for number in numbers]
+        if self.text("assign") is not None and not partitions:
             raise ConfigurationError("assign", self.text("assign"), remedy)
-        return tuple(sorted(set(places)))
+        return tuple(sorted(set(partitions)))
 
     def group(self) -> str | None:
         """Return `group.id`, or `kafka.group.id` as in spark-sql-kafka."""
@@ -292,16 +292,16 @@ class _Options:
         if bound is not Edge.GROUP:
             remedy = "it applies only to startingOffsets=group, to partitions without a committed offset; remove it"
             raise ConfigurationError("kafka.auto.offset.reset", reset, remedy)
-        places = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST, "none": None, "error": None}
-        if reset not in places:
+        partitions = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST, "none": None, "error": None}
+        if reset not in partitions:
             raise ConfigurationError("kafka.auto.offset.reset", reset, "give one of earliest, latest, none")
-        return bound, places[reset]
+        return bound, partitions[reset]
 
     def ending(self) -> Bound:
         """Return the end of a batch read."""
         return self._bound("ending", Edge.LATEST, (Edge.LATEST,))
 
-    def _bound(self, side: str, default: Edge, places: tuple[Edge, ...]) -> Bound:
+    def _bound(self, side: str, default: Edge, partitions: tuple[Edge, ...]) -> Bound:
         # If several are given, spark-sql-kafka also uses this order.
         if self.text(f"{side}Timestamp") is not None:
             return AtTime(everywhere=self._moment(f"{side}Timestamp"))
@@ -312,11 +312,11 @@ class _Options:
         text = self.text(name)
         if text is None:
             return default
-        for place in places:
-            if text.strip().lower() == place.value:
-                return place
+        for partition in partitions:
+            if text.strip().lower() == partition.value:
+                return partition
         if not text.lstrip().startswith("{"):
-            choices = ", ".join(place.value for place in places)
+            choices = ", ".join(partition.value for partition in partitions)
             raise ConfigurationError(name, text, f'give one of {choices}, or JSON: {{"orders": {{"0": 23, "1": -1}}}}')
         return self._by_partition(name, "23", least=EARLIEST_OFFSET if side == "starting" else LATEST_OFFSET)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Message
 
 from consumer_membership.spark.arguments import required
-from consumer_membership.spark.batches import MOST_MS, place_of, record_batch, runs_of
+from consumer_membership.spark.batches import MOST_MS, partition_of, record_batch, runs_of
 from consumer_membership.spark.context import OffsetRange
 from consumer_membership.spark.range_reader import ReadRange
 
@@ -82,7 +82,7 @@ class RowMaker:
 
 def _run_of(messages: Sequence[Message]) -> OffsetRange:
     """Return the offset range of records of one partition."""
-    topic, partition = place_of(messages[0])
+    topic, partition = partition_of(messages[0])
     first, end = messages[0].offset() or 0, (messages[-1].offset() or 0) + 1
     return OffsetRange(topic=topic, partition=partition, first=first, next_offset=end, records=len(messages))
 

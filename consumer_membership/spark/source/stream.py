@@ -100,7 +100,7 @@ class GroupStream:
         self._ends_log.succeeded()
         recreated = _recreated(started_at.topic_ids, self._topic_ids)
         starts = self._starts_of(begin, ends, recreated)
-        backlog = sum(max(0, end - starts[place]) for place, end in ends.items())
+        backlog = sum(max(0, end - starts[partition]) for partition, end in ends.items())
         if self._waits_for_more(backlog):
             return nothing_new
         batch = limited(starts, ends, self._most(most, starts, ends))
@@ -125,15 +125,15 @@ class GroupStream:
         if until.start is None:
             self._hold.commit(self._of_existing(begin))
         begin = self._starts_of(begin, until.offsets, recreated)
-        firsts = self._logs.firsts([place for place, at in until.offsets.items() if at > begin[place]])
+        firsts = self._logs.firsts([partition for partition, at in until.offsets.items() if at > begin[partition]])
         ranges = []
-        for place, last in sorted(until.offsets.items()):
-            first = begin[place]
-            if place in firsts and first < firsts[place]:
-                lost = f"offsets {first} to before {min(last, firsts[place])} no longer exist"
-                self._lose(f"{place[0]}[{place[1]}]: {lost}")
-                first = min(last, firsts[place])
-            ranges.append(ReadRange(topic=place[0], partition=place[1], first=first, end=max(first, last)))
+        for partition, last in sorted(until.offsets.items()):
+            first = begin[partition]
+            if partition in firsts and first < firsts[partition]:
+                lost = f"offsets {first} to before {min(last, firsts[partition])} no longer exist"
+                self._lose(f"{partition[0]}[{partition[1]}]: {lost}")
+                first = min(last, firsts[partition])
+            ranges.append(ReadRange(topic=partition[0], partition=partition[1], first=first, end=max(first, last)))
         return tasks_of(ranges, self._options.min_partitions, self._options.max_records)
 
     def commit(self, end: JsonObject) -> None:
@@ -169,7 +169,7 @@ class GroupStream:
     def _of_existing(self, offsets: OffsetsByPartition) -> OffsetsByPartition:
         """Return the offsets of existing partitions; those of others cannot be committed."""
         existing = set(self._partitions)
-        return {place: at for place, at in offsets.items() if place in existing}
+        return {partition: at for partition, at in offsets.items() if partition in existing}
 
     def _first(self) -> StreamOffsets:
         if self._initial is None:
@@ -206,8 +206,11 @@ class GroupStream:
         self._discovered_at = monotonic()
         topics = self._logs.topics()
         found = self._logs.partitions(topics, may_lack=True)
-        away = {place: self._away.get(place, self._discovered_at) for place in set(self._partitions) - set(found)}
-        self._away = {place: since for place, since in away.items() if self._discovered_at - since < _GONE_S}
+        away = {
+            partition: self._away.get(partition, self._discovered_at)
+            for partition in set(self._partitions) - set(found)
+        }
+        self._away = {partition: since for partition, since in away.items() if self._discovered_at - since < _GONE_S}
         self._partitions = tuple(sorted({*found, *self._away}))
         self._hold.follow(topics)
 
@@ -218,15 +221,17 @@ class GroupStream:
 
         `others`: the topics whose ids differ from those of `begin`.
         """
-        unknown = [place for place in ends if place not in begin]
+        unknown = [partition for partition in ends if partition not in begin]
         found = {**begin, **(self._logs.firsts(unknown) if unknown else {})}
-        for place in begin.keys() - ends.keys():
-            self._lose(f"{place[0]}[{place[1]}]: its topic was deleted; the query had read up to offset {begin[place]}")
+        for topic, number in begin.keys() - ends.keys():
+            read_up_to = begin[topic, number]
+            self._lose(f"{topic}[{number}]: its topic was deleted; the query had read up to offset {read_up_to}")
         recreated = "the topic was deleted and created again"
-        lost = {place: f"{recreated}, or records were lost" for place, end in ends.items() if end < found[place]}
-        lost |= {place: recreated for place in ends if place[0] in others and begin.get(place, 0) > 0}
-        for place, why in lost.items():
-            self._lose(f"{place[0]}[{place[1]}] ends at offset {ends[place]} and was read up to {found[place]}: {why}")
+        lost = {p: f"{recreated}, or records were lost" for p, end in ends.items() if end < found[p]}
+        lost |= {p: recreated for p in ends if p[0] in others and begin.get(p, 0) > 0}
+        for (topic, number), why in lost.items():
+            end, read_up_to = ends[topic, number], found[topic, number]
+            self._lose(f"{topic}[{number}] ends at offset {end} and was read up to {read_up_to}: {why}")
         return {**found, **(self._logs.firsts(lost) if lost else {})}
 
     def _lose(self, what: str) -> None:

@@ -26,18 +26,18 @@ class RecordWeights:
 
     def most(self, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
         """Return how many of these offsets have `maxBytesPerTrigger` bytes; None: no limit."""
-        backlog = [(end - begin[place], place) for place, end in ends.items() if end > begin[place]]
+        backlog = [(end - begin[partition], partition) for partition, end in ends.items() if end > begin[partition]]
         if self._most_bytes is None or not backlog:
             return None
         if not self._mean or monotonic() - self._weighed_at > _WEIGHED_AGAIN_S:
             largest = sorted(backlog, reverse=True)[:_PARTITIONS]
-            self._weigh([TopicPartition(*place, begin[place]) for _, place in largest])
+            self._weigh([TopicPartition(*partition, begin[partition]) for _, partition in largest])
         return max(1, int(self._most_bytes / self._mean)) if self._mean else 1
 
-    def _weigh(self, places: list[TopicPartition]) -> None:
+    def _weigh(self, partitions: list[TopicPartition]) -> None:
         consumer = LibrdkafkaConsumer({**self._config, "enable.partition.eof": False})
         try:
-            consumer.assign(places)
+            consumer.assign(partitions)
             found = [each for each in consumer.consume(_RECORDS, _WAIT_S) if each.error() is None]
         finally:
             consumer.close()

@@ -53,7 +53,7 @@ class HistorySink:
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
         """Write the batch."""
         writer = self.opened
-        until_ns = {part.place: self._until_ns(context, part.place) for part in context.ranges}
+        until_ns = {part.topic_partition: self._until_ns(context, part.topic_partition) for part in context.ranges}
         for message in batch:
             partition, key = partition_of(message), message.key()
             writer.write(

@@ -46,7 +46,7 @@ def test_ranges_contain_every_offset_once(least: int | None, most: int | None) -
     given = ranges(0, 1, 13, 2_000, 5)
     seen: dict[int, list[range]] = defaultdict(list)
     for task in tasks_of(given, least, most):
-        assert len({each.place for each in task}) == len(task)
+        assert len({each.topic_partition for each in task}) == len(task)
         for each in task:
             seen[each.partition].append(range(each.first, each.end))
     for whole in given:

@@ -49,7 +49,7 @@ def committed(kafka: Broker, group: str) -> dict[int, int]:
 def read(stream: GroupStream, start: JsonObject, end: JsonObject) -> dict[tuple[str, int], tuple[int, int]]:
     """The range of each partition that the tasks of a batch read."""
     pieces = [piece for task in stream.plan(start, end) for piece in task]
-    return {piece.place: (piece.first, piece.end) for piece in pieces}
+    return {piece.topic_partition: (piece.first, piece.end) for piece in pieces}
 
 
 def offsets(found: JsonObject) -> dict[str, dict[str, int]]:
