@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from operator import index
 from os import PathLike
@@ -109,7 +110,7 @@ class Consumer(LibrdkafkaConsumer):
             session = Session(
                 config,
                 callbacks=given.callbacks,
-                on_commit=None if on_commit is None else lambda completed: call_on_commit(on_commit, completed),
+                on_commit=None if on_commit is None else partial(call_on_commit, on_commit),
                 access=access,
                 observer=observer,
             )
@@ -391,7 +392,7 @@ class Consumer(LibrdkafkaConsumer):
         given = arguments.message_or_offsets(message, offsets, "commit")
         if is_awaited:
             return self.begin_commit(given).result()
-        session.commit(domain_offsets(given))
+        session.commit(domain_offsets(given), None if given is None else map(key_of, given))
         return None
 
     @raises_as_confluent

@@ -96,13 +96,13 @@ def with_committed(committed: CommittedOffsets, asked: Iterable[PartitionOffset]
     return with_errors(offsets, errors, asked)
 
 
-def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
-    """Call a user's on_commit with the error of the whole commit, or None, and the partitions."""
+def call_on_commit(on_commit: OnCommit, completed: CommitCompleted, reported: Iterable[TopicPartition]) -> None:
+    """Call a user's on_commit with the error of the whole commit, or None, and the reported partitions."""
+    partitions = [_one(one, completed.offsets.get(one), completed.errors) for one in sorted(reported)]
     if not completed.offsets:
-        on_commit(KafkaError(NO_OFFSET_CODE), [])
+        on_commit(KafkaError(NO_OFFSET_CODE), partitions)
         return
     error = overall_error(completed.errors)
-    partitions = [_one(partition, at, completed.errors) for partition, at in sorted(completed.offsets.items())]
     on_commit(None if error is None else kafka_error(error), partitions)
 
 

@@ -7,7 +7,7 @@ replaces its list of partitions in `on_assign`; with a difference it would forge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from consumer_membership.config import CallbackSettings, RebalanceCallbacks
@@ -17,7 +17,7 @@ from consumer_membership.membership.events import AssignedIncrementally
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import TopicPartition
 
-CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
+CommitCallback: TypeAlias = Callable[[CommitCompleted, Collection[TopicPartition]], None]
 #: Receives the partitions concerned, sorted.
 PartitionsCallback: TypeAlias = Callable[[list[TopicPartition]], None]
 

@@ -159,19 +159,38 @@ class Commits:
         # handler may commit while its own thread is in here.
         self._numbering = threading.RLock()
         self._awaited: dict[int, CommitCompleted | None] = {}
+        #: The partitions in the arguments of each asynchronous commit, until `on_commit` is called.
+        self._named: dict[int, frozenset[TopicPartition]] = {}
         #: The requested offsets of each commit by number, in the order in which the commits began.
         self._outstanding: dict[int, Offsets] = {}
         orders.completed_commits_go_to(self._complete)
 
     # ---- for the application ----
 
-    def commit(self, offsets: Offsets | None) -> None:
-        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome."""
+    def commit(self, offsets: Offsets | None, named: Iterable[TopicPartition] | None = None) -> None:
+        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome.
+
+        `named`: the partitions in the call, also those without an offset, if `reported` will be called.
+        """
         found = self._or_uncommitted(offsets)
+        commit_id = self._next_id()
+        if named is not None:
+            self._named[commit_id] = frozenset(named)
         if found:
-            self.begin(found, is_awaited=False)
+            self._send(commit_id, found)
         else:
-            self._orders.add(CommitCompleted(commit_id=0, offsets={}, errors={}))
+            self._orders.add(CommitCompleted(commit_id=commit_id, offsets={}, errors={}))
+
+    def reported(self, completed: CommitCompleted) -> Collection[TopicPartition]:
+        """The partitions for `on_commit`, once for each commit: as in librdkafka, also those without an offset.
+
+        They are the partitions of the call, or all assigned ones if the call, or an automatic commit, named none.
+        """
+        named = self._named.pop(completed.commit_id, None)
+        if named is None:
+            with self.book.lock:
+                named = frozenset(self.book.assigned)
+        return named | completed.offsets.keys()
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
         """Begin a commit whose outcome `end` waits for; return its number, and the offsets that it commits.
@@ -262,16 +281,22 @@ class Commits:
 
     def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
         """Send a commit and return its number. `end` waits for an awaited one; the outcome of another is an order."""
-        with self._numbering:
-            commit_id = next(self._ids)
+        commit_id = self._next_id()
         if is_awaited:
             self._awaited[commit_id] = None
+        self._send(commit_id, offsets)
+        return commit_id
+
+    def _next_id(self) -> int:
+        with self._numbering:
+            return next(self._ids)
+
+    def _send(self, commit_id: int, offsets: Offsets) -> None:
         self._outstanding[commit_id] = offsets
         by_hand = self.book.by_hand(offsets)
         self._line.send(
             CommitRequested(commit_id=commit_id, offsets=offsets, timeout_s=self._timeout_s, by_hand=by_hand)
         )
-        return commit_id
 
     def begin_by_hand(self, assigned_by_hand: Collection[TopicPartition]) -> None:
         """Commit the consumed offsets of partitions that the application assigned itself, before it gives them up."""

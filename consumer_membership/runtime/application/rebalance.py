@@ -24,7 +24,6 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
     WarmPartitions,
 )
-from consumer_membership.runtime.application.callbacks import CommitCallback
 from consumer_membership.runtime.application.locks import CallLock
 from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
@@ -44,7 +43,7 @@ class Rebalance:
         steps: Steps,
         notices: Notices,
         subscriptions: Subscriptions,
-        on_commit: CommitCallback | None,
+        on_commit: Callable[[CommitCompleted], None] | None,
     ) -> None:
         self.orders = orders
         self.steps = steps

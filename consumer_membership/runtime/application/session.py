@@ -19,7 +19,7 @@ a time performs steps and callbacks, and it does not hold the handle lock while 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.light_dataclasses import replace
+from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.metrics.application_ledger import ApplicationLedger
@@ -56,6 +57,7 @@ from consumer_membership.types import (
     LeaveOption,
     Offsets,
     Subscription,
+    TopicPartition,
 )
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
@@ -163,7 +165,9 @@ class Session:
         )
         self.steps = Steps(self.fetcher, self.commits, self.line, self._orders, self.subscriptions)
         self._notices = Notices(line.wake_up)
-        self._rebalance = Rebalance(self._orders, self.steps, self._notices, self.subscriptions, on_commit)
+        self._has_on_commit = on_commit is not None
+        report = None if on_commit is None else partial(_report, on_commit, self.commits)
+        self._rebalance = Rebalance(self._orders, self.steps, self._notices, self.subscriptions, report)
 
         # The application's calls.
         self.partitions = Partitions(self.fetcher, self.commits, self.steps, self.subscriptions, self.life)
@@ -312,8 +316,8 @@ class Session:
 
     # ---- commits ----
 
-    def commit(self, offsets: Offsets | None) -> None:
-        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome.
+    def commit(self, offsets: Offsets | None, named: Iterable[TopicPartition] | None = None) -> None:
+        """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome (`Commits`).
 
         Raises:
             CommitError: the assignment is lost.
@@ -321,7 +325,7 @@ class Session:
         """
         self.life.check()
         self._rebalance.refuse_lost_commit()
-        self.commits.commit(offsets)
+        self.commits.commit(offsets, named if self._has_on_commit else None)
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
         """Begin a commit whose outcome `commits.end` waits for; return its number, and the offsets that it commits.
@@ -356,3 +360,7 @@ class Session:
             self.life.close()
             self._observer.on_dropped()
             self.thread.stop(0)
+
+
+def _report(on_commit: CommitCallback, commits: Commits, completed: CommitCompleted) -> None:
+    on_commit(completed, commits.reported(completed))

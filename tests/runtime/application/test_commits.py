@@ -147,6 +147,30 @@ def test_asynchronous_commit_without_offsets_reports_no_offset(consumers: Consum
     assert (error.code() if error else None, partitions) == (-168, [])
 
 
+def test_on_commit_receives_assigned_partitions_without_an_offset(consumers: ConsumerFactory, topic: str) -> None:
+    """As in confluent-kafka: a commit of the positions reports -1001 for partitions with nothing to commit."""
+    reported: Reported = []
+    consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
+    consumer.incremental_assign([PartitionOffset(topic, 1, 0)])
+    consumer.commit()
+    consumer.poll(0)
+    ((error, partitions),) = reported
+    assert (error, plain(partitions)) == (None, [(0, 1, None), (1, -1001, None)])
+
+
+def test_on_commit_receives_each_partition_of_the_call(consumers: ConsumerFactory, topic: str) -> None:
+    """As in confluent-kafka: in the order of their names, those without an offset, and no other ones."""
+    reported: Reported = []
+    consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
+    consumer.commit(offsets=[PartitionOffset(topic, 2, 7), PartitionOffset(topic, 1)])
+    consumer.poll(0)
+    consumer.commit(offsets=[PartitionOffset(topic, 1)])
+    consumer.poll(0)
+    (error, partitions), (refused, without) = reported
+    assert (error, plain(partitions)) == (None, [(1, -1001, None), (2, 7, None)])
+    assert (refused.code() if refused else None, plain(without)) == (KafkaError._NO_OFFSET, [(1, -1001, None)])
+
+
 def test_synchronous_commit_does_not_call_on_commit(consumers: ConsumerFactory, topic: str) -> None:
     """A synchronous commit returns its outcome and does not call on_commit."""
     reported: Reported = []
