@@ -117,11 +117,30 @@ class SharedTokens:
         wait, stop = wait_fixed(_FIRST_AGAIN_S), stop_after_delay(_FIRST_WITHIN_S)
         Retrying(retry=again, wait=wait, stop=stop, reraise=True)(self.token)
 
+    def of_handle(self) -> TokenCallback:
+        """Return the `oauth_cb` of a new handle: its first call may return the last token, if no new one can be had.
+
+        A handle that replaces another one would otherwise fail after 10 s, with a token that is still valid. Later
+        calls raise the callback's exception, so that librdkafka reports it; it keeps the token until it expires.
+        """
+        may_reuse = True
+
+        def oauth_cb(config: str | None) -> object:
+            nonlocal may_reuse
+            returned = self._for_librdkafka(config, may_reuse=may_reuse)
+            may_reuse = False
+            return returned
+
+        return oauth_cb
+
     def __call__(self, config: str | None) -> object:
         """Return the callback's result or raise its exception, unchecked: librdkafka reports errors in its own way.
 
         Text that is not UTF-8 is the exception: confluent-kafka would crash on it in the name of an extension.
         """
+        return self._for_librdkafka(config, may_reuse=False)
+
+    def _for_librdkafka(self, config: str | None, *, may_reuse: bool) -> object:
         with self._lock:
             kept = self._good()
             if kept is not None:
@@ -130,6 +149,9 @@ class SharedTokens:
                 returned = self._callback(config)
             except Exception as error:
                 self.last_failure = _raised(error) if self._endpoint is None else str(error)
+                last = self._unexpired()
+                if may_reuse and last is not None:
+                    return _with_expiry(last.returned, last.token.expires_at)
                 raise
             try:
                 returned = self._keep(returned).returned
@@ -155,9 +177,9 @@ class SharedTokens:
                 return self._fetched().token
             except (AuthenticationError, ConfigurationError) as error:
                 self.last_failure = str(error)
-                old = self._kept
-                if old is not None and self._clock() < old.token.expires_at:
-                    return old.token
+                last = self._unexpired()
+                if last is not None:
+                    return last.token
                 raise
 
     def _fetched(self) -> _Kept:
@@ -172,6 +194,11 @@ class SharedTokens:
     def _good(self) -> _Kept | None:
         kept = self._kept
         return kept if kept is not None and self._clock() < kept.good_until else None
+
+    def _unexpired(self) -> _Kept | None:
+        """Return the last token until its end, which is later than the time for the next one."""
+        kept = self._kept
+        return kept if kept is not None and self._clock() < kept.token.expires_at else None
 
     def _keep(self, returned: object) -> _Kept:
         now = self._clock()

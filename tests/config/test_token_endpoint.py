@@ -332,6 +332,19 @@ def test_tokens_continue_while_the_endpoint_is_unavailable(provider: Provider, m
         tokens.token()
 
 
+def test_new_handle_receives_the_valid_token_with_its_real_end(provider: Provider, made: Materials) -> None:
+    """While the endpoint is unavailable, a handle starts with the last token, whose shown end may be over."""
+    clock = Clock(time.time())
+    tokens = SharedTokens.of_endpoint(TokenEndpoint(settings(provider, made)), clock)
+    first = tokens.token()
+    provider.stop()
+    clock.now = first.expires_at - 1
+    tokens.prepare()
+    returned = tokens.of_handle()(None)
+    assert isinstance(returned, tuple)
+    assert returned[:2] == (first.value, first.expires_at)
+
+
 def test_first_token_is_requested_again_until_the_endpoint_responds(provider: Provider, made: Materials) -> None:
     """A provider that starts together with the consumer is waited for; a rejection is raised at once."""
     tokens = SharedTokens.of_endpoint(TokenEndpoint(settings(provider, made)))

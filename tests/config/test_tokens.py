@@ -120,6 +120,27 @@ def test_token_whose_renewal_fails_is_used_until_it_expires() -> None:
     assert (tokens.token().value, tokens.last_failure) == ("two", "")
 
 
+def test_new_handle_receives_the_valid_token_while_its_renewal_fails() -> None:
+    """A handle's first request gets the last token until it expires; later requests get the callback's exception."""
+    failure = OSError("the server is away")
+    tokens, callback, clock = shared(("one", NOW + 100), failure, failure, failure, failure, ("two", NOW + 300))
+    running, replaced = tokens.of_handle(), tokens.of_handle()
+    assert running(None) == ("one", NOW + 100)
+    clock.now = NOW + 80
+    with pytest.raises(OSError, match="away"):
+        running(None)
+    assert replaced(None) == ("one", NOW + 100)
+    assert tokens.last_failure == "oauth_cb raised OSError: the server is away"
+    with pytest.raises(OSError, match="away"):
+        replaced(None)
+    clock.now = NOW + 101
+    late = tokens.of_handle()
+    with pytest.raises(OSError, match="away"):
+        late(None)
+    assert late(None) == replaced(None) == ("two", NOW + 300)
+    assert len(callback.calls) == 6
+
+
 def test_oauth_cb_runs_in_one_thread_at_a_time() -> None:
     """If several threads need a token, one calls the callback and the others wait for its result."""
     inside, most = 0, 0

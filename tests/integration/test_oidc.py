@@ -27,8 +27,7 @@ from tests.support.identity_provider import (
     oidc_config,
 )
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.kinds import SHORT_SESSIONS
-from tests.support.secured import Materials
+from tests.support.secured import Materials, verifying
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
@@ -37,27 +36,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 #: Seconds for which a token is valid in tests that wait for the next one.
 SHORT_S = 6.0
 WRONG = "a-wrong-secret"
-
-
-def verifying(provider_jwks: str, ca_file: str, audience: str, issuer: str) -> dict[str, str]:
-    """The properties of a broker that verifies tokens on its listener with TLS and SASL, and ends their sessions."""
-    listener = "listener.name.sasl_tls"
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    return {
-        **SHORT_SESSIONS,
-        "connections.max.reauth.ms": "3600000",
-        f"{listener}.sasl.oauthbearer.jwks.endpoint.url": provider_jwks,
-        f"{listener}.sasl.oauthbearer.expected.audience": audience,
-        f"{listener}.sasl.oauthbearer.expected.issuer": issuer,
-        f"{listener}.oauthbearer.sasl.server.callback.handler.class": (
-            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-        ),
-        f"{listener}.oauthbearer.sasl.jaas.config": (
-            # The broker's own login, which no connection uses, has an unsigned token.
-            f'{module} required ssl.truststore.type="PEM" ssl.truststore.location="{ca_file}"'
-            ' unsecuredLoginStringClaim_sub="broker";'
-        ),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +160,35 @@ def test_member_outlives_an_outage_of_the_provider(identity: Identity) -> None:
     assert errors[0].code() == KafkaError._AUTHENTICATION
     away = f"the token endpoint {identity.provider.token_url} cannot be reached"
     assert errors[0].str().startswith(f"Failed to acquire SASL OAUTHBEARER token: {away}")
+
+
+def test_token_that_is_still_valid_serves_a_replaced_handle(identity: Identity) -> None:
+    """During an outage of the provider, a handle that replaces a lost one starts with the last token."""
+    identity.provider.lifetime_s = 90.0
+    topic, errors = identity.topic(), list[KafkaError]()
+    settings = {**identity.config(), "group.id": unique("group"), "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "error_cb": errors.append})
+    records: list[object] = []
+
+    def polled() -> int:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            records.append(message)
+        return len(records)
+
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: polled() == 4, "the records")
+        identity.provider.stop()
+        # Reported when the next token is due; the last one is valid for at least a fifth of its lifetime.
+        wait_until(lambda: polled() == 4 and bool(errors), "the report of the outage", 2 * identity.provider.lifetime_s)
+        consumer._session.fetcher.renew()  # type: ignore[union-attr]
+        produce(identity.broker.bootstrap_servers, topic, 4)
+        wait_until(lambda: polled() == 8, "records of the new handle during the outage")
+    finally:
+        identity.provider.start()
+        consumer.close()
+    assert len(identity.provider.requests) == 1
 
 
 def test_wrong_secret_fails_the_constructor_with_the_keys_to_check(identity: Identity) -> None:

@@ -34,6 +34,7 @@ from cryptography.hazmat.primitives.serialization import (
 from consumer_membership.devbroker import Broker, Security
 from consumer_membership.devbroker.listeners import SASL
 from tests.support.brokers import arguments_of
+from tests.support.kinds import SHORT_SESSIONS
 
 #: Bob's password has what JAAS, properties files, SCRAM and UTF-8 each treat in a way of their own.
 USERS: Mapping[str, str] = MappingProxyType({"alice": "alice-secret", "bob": 'b=o,b "quoted" \\ ; ü'})
@@ -320,6 +321,28 @@ def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(hours=1))
         building = building.add_revoked_certificate(entry.build())
     return building.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def verifying(jwks_url: str, ca_file: str, audience: str, issuer: str, subject_claim: str = "sub") -> dict[str, str]:
+    """The properties of a broker that verifies tokens on its listener with TLS and SASL, and ends their sessions."""
+    listener = "listener.name.sasl_tls"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    return {
+        **SHORT_SESSIONS,
+        "connections.max.reauth.ms": "3600000",
+        f"{listener}.sasl.oauthbearer.jwks.endpoint.url": jwks_url,
+        f"{listener}.sasl.oauthbearer.expected.audience": audience,
+        f"{listener}.sasl.oauthbearer.expected.issuer": issuer,
+        f"{listener}.sasl.oauthbearer.sub.claim.name": subject_claim,
+        f"{listener}.oauthbearer.sasl.server.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        ),
+        f"{listener}.oauthbearer.sasl.jaas.config": (
+            # The broker's own login, which no connection uses, has an unsigned token.
+            f'{module} required ssl.truststore.type="PEM" ssl.truststore.location="{ca_file}"'
+            ' unsecuredLoginStringClaim_sub="broker";'
+        ),
+    }
 
 
 def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:

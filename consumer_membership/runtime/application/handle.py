@@ -127,9 +127,8 @@ class Handles:
         if isinstance(tokens, SharedTokens):
             tokens.prepare()
         try:
-            return self._make_handle(
-                {**config, **self._noting_callbacks(tokens, has_statistics=str(config.get(_STATISTICS_KEY, 0)) != "0")}
-            )
+            has_statistics = str(config.get(_STATISTICS_KEY, 0)) != "0"
+            return self._make_handle({**config, **self._own_callbacks(tokens, has_statistics=has_statistics)})
         except KafkaException as refused:
             error = refused.args[0]
             message = error.str() if isinstance(error, KafkaError) else str(error)
@@ -137,11 +136,13 @@ class Handles:
                 raise AuthenticationError(_without_token(message, config.get("oauth_cb"))) from refused
             raise _refusal(message.strip(), config) from refused
 
-    def _noting_callbacks(self, tokens: object, *, has_statistics: bool) -> dict[str, object]:
-        """The callbacks that the handle gets: they note the reports for the user's callbacks until after the fetch."""
+    def _own_callbacks(self, tokens: object, *, has_statistics: bool) -> dict[str, object]:
+        """The handle's callbacks: its source of tokens, and those that note reports until after the fetch."""
         note, given = self.reports.note, self._callbacks
         error_cb, throttle_cb = given.error_cb, given.throttle_cb
         noting: dict[str, object] = {}
+        if isinstance(tokens, SharedTokens):
+            noting["oauth_cb"] = tokens.of_handle()
         if error_cb is not None:
             noting["error_cb"] = lambda error: note(lambda: error_cb(_with_reason(error, tokens)))
         if given.stats_cb is not None or has_statistics:
