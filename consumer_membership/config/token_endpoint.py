@@ -33,15 +33,17 @@ _BACKOFF_S, _BACKOFF_MAX_S = 0.25, 10.0
 _PASSING = frozenset({408, 425, 429})
 _SERVER_ERRORS = 500
 _OK = 200
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 _PARTS_OF_JWT = 3
 _OF_CLIENT = "check sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+_ALLOW_GRANT = "allow this grant for the client at the provider"
 _OF_ASSERTION = "check the keys sasl.oauthbearer.assertion.*, and the provider's trust in the assertion's issuer"
 #: The fix for each error code (RFC 6749, section 5.2).
 _REMEDIES: Mapping[str, str] = {
     "invalid_client": _OF_CLIENT,
     "invalid_grant": _OF_ASSERTION,
     "invalid_scope": "check sasl.oauthbearer.scope",
-    "unauthorized_client": "allow this grant for the client at the provider, or check sasl.oauthbearer.grant.type",
+    "unauthorized_client": f"{_ALLOW_GRANT}, or check sasl.oauthbearer.grant.type",
     "unsupported_grant_type": "check sasl.oauthbearer.grant.type",
 }
 
@@ -174,8 +176,11 @@ class TokenEndpoint:
             return EndpointUnavailableError(f"{said}; it is requested again")
         remedy = _REMEDIES.get(code) if isinstance(code, str) else None
         usual = _OF_ASSERTION if self._settings.grant is Grant.JWT_BEARER else _OF_CLIENT
+        if code == "unauthorized_client" and status == _UNAUTHORIZED:
+            # Keycloak reports a wrong secret by the code for a grant that the client may not use.
+            remedy = f"{usual}, and {_ALLOW_GRANT}"
         if remedy is None:
-            remedy = usual if status in {401, 403} else "check sasl.oauthbearer.token.endpoint.url"
+            remedy = usual if status in {_UNAUTHORIZED, _FORBIDDEN} else "check sasl.oauthbearer.token.endpoint.url"
         return AuthenticationError(f"{said}; {remedy}")
 
 

@@ -216,6 +216,8 @@ def failure(endpoint: TokenEndpoint) -> AuthenticationError:
         (403, {}, False, "check sasl.oauthbearer.client.id"),
         (404, {}, False, "check sasl.oauthbearer.token.endpoint.url"),
         (400, {"error": "unauthorized_client"}, False, "sasl.oauthbearer.grant.type"),
+        # Keycloak: a wrong secret, and a client without an account.
+        (401, {"error": "unauthorized_client"}, False, "sasl.oauthbearer.client.secret, and allow this grant"),
         (400, {"error": ["x"]}, False, "status 400; check sasl.oauthbearer.token.endpoint.url"),
         (429, {}, True, "status 429; it is requested again"),
         (503, {"error": "down\nfor you"}, True, "status 503: down\\nfor you"),
