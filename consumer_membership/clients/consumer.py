@@ -464,7 +464,10 @@ class Consumer(LibrdkafkaConsumer):
 
     @raises_as_confluent
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Set the credentials for new connections and for reauthentication of existing ones (KIP-368)."""
+        """Set the credentials for new connections and for reauthentication of existing ones (KIP-368).
+
+        They are those of PLAIN and SCRAM. As in librdkafka, the call has no effect with another mechanism.
+        """
         session = self._use_handle()
         user = arguments.sendable("username", username)
         session.set_credentials(user, arguments.sendable("password", password, is_secret=True))

@@ -240,6 +240,11 @@ def test_later_sasl_mechanism_key_wins() -> None:
             "enable.sasl.oauthbearer.unsecure.jwt",
             "set an oauth_cb",
         ),
+        (
+            {**BEARER, "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.metadata.authentication.type": "aws_iam"},
+            "sasl.oauthbearer.metadata.authentication.type",
+            "set an oauth_cb that returns AWS's token (examples/msk_iam.py",
+        ),
         ({**BEARER, "oauth_cb": "hunter2"}, "oauth_cb", "expected oauth_cb property as a callable function"),
         ({**PLAIN, "oauth_cb": print}, "oauth_cb", "sasl.mechanism=PLAIN"),
         ({"security.protocol": "ssl", "oauth_cb": print}, "oauth_cb", "security.protocol=ssl"),
