@@ -21,12 +21,14 @@ _TEXTS = f"{_SECURITY}::test_encrypted_key_and_pem_texts_replace_files"
 _KEYSTORE = f"{_SECURITY}::test_keystore_replaces_certificate_and_key_files"
 _GUARDIAN = "integration/test_guardian_secured.py::test_guardian_leaves_over_the_connection_settings_of_a_killed_member"
 _GUARDIAN_OVER_TLS = "runtime/guardian/test_secured_leaving.py::test_leave_over_tls_presents_the_members_certificate"
+_GUARDIAN_KEYSTORE = "integration/test_guardian_secured.py::test_guardian_leaves_with_the_keystore_of_a_killed_member"
 _GUARDIAN_REFUSED = "config/test_tls_and_sasl.py::test_crash_guardian_rejects_oauthbearer"
 _PIPELINE = "spark/test_secured.py::test_check_drain_and_read_group_work_on_a_secured_cluster"
 _LIST = "cli/test_secured.py::test_list_connects_over_each_listener"
 _KEYTAB = f"{_KERBEROS}::test_member_with_a_keytab_joins_reads_and_commits"
 _WITHOUT_GSSAPI = "runtime/application/test_handle.py::test_handle_without_gssapi_names_the_mechanism_and_the_fix"
 _TOKEN = f"{_OIDC}::test_member_reads_with_one_token_for_both_kinds_of_connections"
+_REFUSED_KEYS = "config/test_tls_and_sasl.py::test_invalid_sasl_keys_are_rejected"
 _ASSERTION = f"{_OIDC}::test_member_reads_with_a_token_for_an_assertion"
 
 #: The tests of each row, in the order of the columns; empty: not run.
@@ -50,7 +52,7 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TLS with a keystore": (
         (_KEYSTORE,),
         (_KEYSTORE,),
-        (),
+        (_GUARDIAN_KEYSTORE,),
         (),
         ("cli/test_secured.py::test_list_takes_a_keystore",),
     ),
@@ -63,6 +65,7 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "OAUTHBEARER with an assertion": ((_ASSERTION,), (_ASSERTION,), (_GUARDIAN_REFUSED,), (), ()),
     "OAUTHBEARER on a machine of Azure": ((), (), (_GUARDIAN_REFUSED,), (), ()),
+    "OAUTHBEARER with AWS's IAM": ((_REFUSED_KEYS,),) * len(_COLUMNS),
     "OAUTHBEARER with a callback": (
         (_GROUP,),
         (_GROUP,),

@@ -58,6 +58,24 @@ def test_guardian_leaves_over_the_connection_settings_of_a_killed_member(
         assert members(broker, group) == 1
 
 
+def test_guardian_leaves_with_the_keystore_of_a_killed_member(
+    broker: Broker, secured_materials: Materials, tmp_path: Path
+) -> None:
+    """The guardian presents the certificate of the keystore, whose path may be relative."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 12), unique("group")
+    config = settings(broker, secured_materials, Way.MUTUAL_TLS, "alice")
+    del config["ssl_certificate_location"], config["ssl_key_location"]
+    config["ssl_keystore_location"] = os.path.relpath(secured_materials.keystore_file, ROOT)
+    config["ssl_keystore_password"] = secured_materials.keystore_password
+    with (
+        ConsumerProcess(group=group, topic=topic, log=tmp_path / "one", **config) as one,
+        ConsumerProcess(group=group, topic=topic, log=tmp_path / "two", **config) as two,
+    ):
+        expected = f"left on its behalf (epoch -1) at coordinator {config['bootstrap']}"
+        assert said_at_its_death(one, two, group) == expected
+        assert members(broker, group) == 1
+
+
 @pytest.mark.parametrize("way", [Way.PLAIN, Way.SCRAM_512_OVER_TLS], ids=lambda way: way.name)
 def test_guardian_with_wrong_credentials_logs_the_refusal_and_ends(
     broker: Broker, secured_materials: Materials, way: Way, tmp_path: Path

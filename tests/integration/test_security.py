@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker import Broker, start
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE
@@ -252,6 +253,26 @@ def test_oauth_cb_that_raises_fails_the_constructor(doors: Doors) -> None:
         Consumer(config)
     assert isinstance(caught.value, KafkaException)
     assert caught.value.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED
+
+
+def test_broker_with_tls_1_1_only_is_refused_with_the_required_version(
+    secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member waits, its last error names the required version, and librdkafka reports its own refusal."""
+    # Java 17 has TLS 1.1, but disables it.
+    allowing = tmp_path / "java.security"
+    allowing.write_text("jdk.tls.disabledAlgorithms=\n")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.properties={allowing}")
+    old = {"listener.name.tls.ssl.protocol": "TLSv1.1", "listener.name.tls.ssl.enabled.protocols": "TLSv1.1"}
+    errors: list[KafkaError] = []
+    with start(NEWEST, 1, old, security=secured_materials.security) as broker:
+        config: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": secured_materials.ca_file}
+        topic = create_topic(broker.bootstrap_servers, unique("topic"), 1)
+        servers = broker.secured["TLS"]
+        with Worker(servers, unique("group"), [topic], **config, error_cb=errors.append) as worker:
+            words = "no TLS version in common; TLS 1.2 or later is required"
+            worker.wait(lambda w: words in str(w.consumer.membership().last_error), words)
+            worker.wait(lambda _: any(error.code() == KafkaError._SSL for error in errors), "librdkafka's report")
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # Half a minute of short tokens: test_security.py renews those of an `oauth_cb`, and the gate has an outage.
         "tests/integration/test_oidc.py::test_token_*": AT_LENGTH,
+        # A broker of its own: the gate has the handshake (tests/runtime/network/test_tls.py).
+        "tests/integration/test_security.py::test_broker_with_tls_1_1_*": AT_LENGTH,
+        # The gate leaves over TLS with a keystore's contents (test_secured_leaving.py).
+        "tests/integration/test_guardian_secured.py::*_with_the_keystore_*": AT_LENGTH,
         # The oldest dependencies, which are installed first.
         "tests/frameworks/test_oldest.py::*[[]lowest]": AT_LENGTH,
         # The gate has one way of one framework that is in a group.

@@ -59,7 +59,7 @@ class GuardedMember:
         self._guardian = guardian
         self._connection = connection
         self._security = security
-        self._tls = None if connection.tls is None else _from_anywhere(connection.tls)
+        self._tls = None if connection.tls is None else from_anywhere(connection.tls)
         self._key = guardian.new_key()
         self._sent: _Identity | None = None
 
@@ -128,7 +128,7 @@ class GuardedMember:
         )
 
 
-def _from_anywhere(tls: TlsSettings) -> TlsSettings:
+def from_anywhere(tls: TlsSettings) -> TlsSettings:
     """Return the settings for the guardian, which runs in another directory and without installed packages.
 
     Paths are absolute, and a keystore, which the standard library cannot read, is PEM text.

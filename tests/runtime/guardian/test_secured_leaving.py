@@ -13,6 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
+from consumer_membership.runtime.guardian.guarded_member import from_anywhere
 from consumer_membership.runtime.guardian.leaving import Level
 from consumer_membership.wire.versions import Api
 from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
@@ -74,6 +75,18 @@ def test_leave_over_tls_presents_the_members_certificate(
         assert list(place.iterdir()) == []
         assert left(leave_request(broker.servers[0], tls=base)).level is Level.WARNING
         assert len(broker.requests(HEARTBEAT)) == 2
+
+
+def test_leave_over_tls_presents_the_certificate_of_a_keystore(secured_materials: Materials, tmp_path: Path) -> None:
+    """The guardian receives the keystore's contents as text: its process cannot read the file."""
+    made = secured_materials
+    keystore = TlsSettings(
+        ca_location=made.ca_file, keystore_location=made.keystore_file, keystore_password=made.keystore_password
+    )
+    tls = from_anywhere(keystore)
+    assert tls.keystore_location is None
+    with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path, wants_certificate=True)) as broker:
+        assert left(leave_request(broker.servers[0], tls=tls)).level is Level.INFO
 
 
 def test_leave_over_tls_sends_nothing_to_an_unverified_broker(secured_materials: Materials, tmp_path: Path) -> None:
