@@ -11,14 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from consumer_membership.testing.admin_client import FakeAdminClient
     from consumer_membership.testing.cluster import ClusterMember, FakeCluster
     from consumer_membership.testing.producer import FakeProducer
     from consumer_membership.testing.shared_broker import SharedBroker
 
-__all__ = ["ClusterMember", "FakeCluster", "FakeProducer", "SharedBroker"]
+__all__ = ["ClusterMember", "FakeAdminClient", "FakeCluster", "FakeProducer", "SharedBroker"]
 
 #: The module of each name, which is imported on first use: the keeper of a broker needs no cluster.
 _HOMES = {
+    "FakeAdminClient": "admin_client",
     "FakeCluster": "cluster",
     "FakeProducer": "producer",
     "ClusterMember": "cluster",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import time as wall_time
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
     from consumer_membership.aio import AIOConsumer
+    from consumer_membership.testing.admin_client import FakeAdminClient
 
 #: The time of day at the start of virtual time: 2026-01-01, in seconds since 1970.
 _VIRTUAL_DAY_S = 1_767_225_600.0
@@ -103,7 +104,10 @@ class FakeCluster:
         self.session_timeout_s = rules.session_timeout_s
         #: The value of `bootstrap.servers` with which consumers and producers use this cluster.
         self.bootstrap_servers = f"fake-{next(_NUMBERS)}.invalid:9092"
-        self._partitions = partitions
+        #: The number of partitions of a topic that is created without one.
+        self.default_partitions = partitions
+        #: The values of each topic's configuration that are not defaults.
+        self.topic_configs: dict[str, dict[str, str]] = {}
         self._began_at = self.engine.now()
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._member_numbers = itertools.count(1)
@@ -136,12 +140,22 @@ class FakeCluster:
         """Return a producer of this cluster."""
         return FakeProducer(self, {**(config or {}), "bootstrap.servers": self.bootstrap_servers})
 
-    def installed(self) -> AbstractContextManager[Self]:
-        """Let every `Producer` with this cluster's `bootstrap.servers` use it, inside the `with` block.
+    def admin_client(self, config: Mapping[str, object] | None = None) -> FakeAdminClient:
+        """Return an admin client of this cluster, with the methods of `confluent_kafka.admin.AdminClient`."""
+        from consumer_membership.testing.admin_client import admin_client  # noqa: PLC0415 - it takes time to import
+
+        return admin_client(self, {**(config or {}), "bootstrap.servers": self.bootstrap_servers})
+
+    @contextmanager
+    def installed(self) -> Iterator[Self]:
+        """Let every `Producer` and `AdminClient` with this cluster's `bootstrap.servers` use it, in the `with` block.
 
         It replaces the name `Producer` in all modules. Consumers need no installation.
         """
-        return Routing(self)
+        from consumer_membership.testing.admin_client import installed_admin  # noqa: PLC0415 - as above
+
+        with Routing(self), installed_admin(self):
+            yield self
 
     @property
     def access(self) -> ClusterAccess:
@@ -167,6 +181,7 @@ class FakeCluster:
         with self.engine.exclusive():
             self.coordinator.delete_topic(name)
             self.log.delete(name)
+            self.topic_configs.pop(name, None)
 
     def deliver(
         self,
@@ -200,7 +215,7 @@ class FakeCluster:
     def ensure_topic(self, name: str) -> None:
         """Create this topic if it does not exist, as a broker does for a producer."""
         if name not in self.coordinator.topics:
-            self.create_topic(name, self._partitions)
+            self.create_topic(name, self.default_partitions)
 
     def records(self, topic: str) -> list[Message]:
         """Return all records of a topic, one partition after the other."""
@@ -369,6 +384,11 @@ class FakeCluster:
     def wall_s(self) -> float:
         """Return the time of day, in seconds since 1970."""
         return _VIRTUAL_DAY_S + self.engine.now() - self._began_at if self.engine.is_virtual else wall_time()
+
+    def client_id_of(self, member_id: str) -> str:
+        """Return the client id of a member; empty for a member that is gone."""
+        members = (actor for actor in self.engine.actors if isinstance(actor, FakeMember))
+        return next((one.client_id for one in members if one.view.member_id == member_id), "")
 
     def new_member_id(self) -> str:
         """Return the next member id."""

@@ -86,6 +86,11 @@ class ClusterEngine:
             heapq.heappush(self._timers, (self.now() + delay_s, next(self._numbers), call))
             self._changed.notify_all()
 
+    @property
+    def actors(self) -> tuple[Actor, ...]:
+        """The present actors."""
+        return tuple(self._actors)
+
     def add(self, actor: Actor) -> None:
         """Follow the deadlines of this actor."""
         with self._lock:

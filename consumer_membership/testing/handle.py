@@ -24,6 +24,7 @@ from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
 from consumer_membership.testing.engine import ClusterEngine
 from consumer_membership.testing.log import Log, error_message
+from consumer_membership.testing.statistics import FetchedPartition, statistics_of
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Source(Protocol):
     def describe(self, topic: str | None) -> ClusterMetadata:
         """Return the metadata of one topic, or of all."""
 
+    def wall_s(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+
 
 class FakeHandle(LibrdkafkaConsumer):
     """Fetches the assigned partitions; `is_interrupted` ends a wait early."""
@@ -82,6 +86,47 @@ class FakeHandle(LibrdkafkaConsumer):
         self._ends: dict[TopicPartition, int] = {}
         #: Partitions that have no start: an error for each waits to be returned.
         self._without_start: list[TopicPartition] = []
+        #: How many records and bytes of each partition were returned.
+        self._counts: dict[TopicPartition, tuple[int, int]] = {}
+        self._client_id = str(config.get("client.id", "rdkafka"))
+        self._began_s = source.engine.now()
+        self._is_open = True
+        stats_cb, interval_ms = config.get("stats_cb"), int(str(config.get("statistics.interval.ms", 0)))
+        if callable(stats_cb) and interval_ms > 0:
+            self._report_statistics(stats_cb, interval_ms / 1000)
+
+    # ---- statistics ----
+
+    def _report_statistics(self, stats_cb: Callable[[str], object], interval_s: float) -> None:
+        """Report in each interval, until the handle is closed; the consumer calls the user's callback in a poll."""
+
+        def report() -> None:
+            if self._is_open:
+                stats_cb(self._statistics())
+                self._source.engine.later(interval_s, report)
+
+        self._source.engine.later(interval_s, report)
+
+    def _statistics(self) -> str:
+        partitions = {one: self._fetched_of(one, offset) for one, offset in self._next.items()}
+        now_s = self._source.engine.now()
+        return statistics_of(
+            partitions, client_id=self._client_id, now_s=now_s, began_s=self._began_s, wall_s=self._source.wall_s()
+        )
+
+    def _fetched_of(self, partition: TopicPartition, offset: int) -> FetchedPartition:
+        committed = self._source.committed_offset(self._group_id, partition)
+        end = self._log.end(partition)
+        records, size = self._counts.get(partition, (0, 0))
+        return FetchedPartition(
+            next_offset=offset,
+            position=self._positions.get(partition, OFFSET_INVALID),
+            committed=OFFSET_INVALID if committed is None else committed,
+            end=end,
+            is_at_end=offset >= end,
+            records=records,
+            bytes=size,
+        )
 
     # ---- fetching ----
 
@@ -114,6 +159,8 @@ class FakeHandle(LibrdkafkaConsumer):
             found, self._next[partition] = self._log.read(partition, offset, limit - len(taken))
             if found:
                 self._positions[partition] = self._next[partition]
+                records, size = self._counts.get(partition, (0, 0))
+                self._counts[partition] = (records + len(found), size + sum(map(len, found)))
             taken += found
             if self._is_new_end(partition) and len(taken) < limit:
                 self._ends[partition] = end = self._log.end(partition)
@@ -223,6 +270,7 @@ class FakeHandle(LibrdkafkaConsumer):
 
     def close(self) -> None:
         """Fetch nothing any more."""
+        self._is_open = False
         self.unassign()
 
 

@@ -170,6 +170,11 @@ class FakeMember:
         return self._settings.member.group_id
 
     @property
+    def client_id(self) -> str:
+        """The value of `client.id`."""
+        return self._settings.connection.client_id
+
+    @property
     def view(self) -> MembershipView:
         """The member's view."""
         return self._latest

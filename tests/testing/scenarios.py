@@ -19,6 +19,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer, MemberState
 from tests.support.waiting import PATIENCE_S
@@ -37,6 +38,9 @@ class Cluster(Protocol):
     def producer(self, config: dict[str, object]) -> Producer:
         """Create a producer."""
 
+    def admin_client(self, config: dict[str, object]) -> AdminClient:
+        """Create an admin client."""
+
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
 
@@ -49,10 +53,14 @@ class Ground:
         self.topic, self.group = f"topic-{uuid4()}", f"group-{uuid4()}"
         cluster.create_topic(self.topic, partitions)
         self.clients = ExitStack()
+        self._admins: list[AdminClient] = []
 
     def consumer(self, **config: object) -> Consumer:
         """Create a consumer of the group; underscores of the keys become dots."""
-        keys = {name if name == "on_commit" else name.replace("_", "."): value for name, value in config.items()}
+        keys = {
+            name if name in {"on_commit", "stats_cb"} else name.replace("_", "."): value
+            for name, value in config.items()
+        }
         defaults = {"group.id": self.group, "auto.offset.reset": "earliest", "group.protocol": "consumer"}
         return self.clients.enter_context(self.cluster.consumer(defaults | keys))
 
@@ -81,6 +89,11 @@ class Ground:
             producer.produce(topic or self.topic, value, on_delivery=report, **fields)  # type: ignore[arg-type]  # tests
         assert producer.flush(PATIENCE_S) == 0
         return delivered
+
+    def admin(self) -> AdminClient:
+        """Create an admin client, and keep it: the futures of one that was deleted are never done."""
+        self._admins.append(self.cluster.admin_client({}))
+        return self._admins[-1]
 
     def place(self, offset: int = _NO_OFFSET, partition: int = 0) -> TopicPartition:
         """A partition of the topic."""

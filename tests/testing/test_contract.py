@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.testing import FakeCluster
 from tests.support.kafka import create_topic
-from tests.testing.scenarios import SCENARIOS, Ground
+from tests.testing.admin_scenarios import SCENARIOS
+from tests.testing.scenarios import Ground
 
 
 class RealCluster:
@@ -27,6 +29,10 @@ class RealCluster:
     def producer(self, config: dict[str, object]) -> Producer:
         """Create a producer."""
         return Producer({**config, **self._servers})
+
+    def admin_client(self, config: dict[str, object]) -> AdminClient:
+        """Create an admin client."""
+        return AdminClient({key: str(value) for key, value in config.items()} | self._servers)
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
@@ -59,6 +65,6 @@ def test_scenario_on_a_broker(name: str, kafka: Broker) -> None:
         run(ground)
 
 
-def test_contract_has_sixty_scenarios() -> None:
+def test_contract_has_eighty_scenarios() -> None:
     """The documents name this number."""
-    assert len(SCENARIOS) >= 60
+    assert len(SCENARIOS) >= 80

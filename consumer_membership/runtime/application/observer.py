@@ -111,6 +111,7 @@ class ConsumerObserver:
                     session.thread.figures(),
                     self._progress(),
                     read_committed=self._read_committed,
+                    now=session.line.now,
                 )
             )
 

@@ -7,7 +7,7 @@ with librdkafka's names and rules (its STATISTICS.md; `rd_kafka_stats_emit_toppa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from time import monotonic
 from types import MappingProxyType
@@ -63,7 +63,7 @@ class Progress:
         waiting: The records between librdkafka's queues and the application.
         asked_at: When librdkafka last requested committed offsets itself, of those for which it did.
         rebalances: The number of assignments, revocations and losses.
-        rebalanced_at: When the last of them was (monotonic clock).
+        rebalanced_at: When the last of them was, on the consumer's clock.
     """
 
     assigned: int = 0
@@ -76,16 +76,23 @@ class Progress:
 
 
 def rewritten(
-    statistics: str, view: MembershipView, figures: MemberFigures, progress: Progress, *, read_committed: bool
+    statistics: str,
+    view: MembershipView,
+    figures: MemberFigures,
+    progress: Progress,
+    *,
+    read_committed: bool,
+    now: Callable[[], float] = monotonic,
 ) -> str:
     """Return the same statistics with the figures of this member; ages in milliseconds, as librdkafka reports them.
 
-    `read_committed` chooses the end of the log to which a lag counts: the last stable offset, or the high watermark.
+    `now` is the consumer's clock. `read_committed` chooses the end of the log to which a lag counts: the last stable
+    offset, or the high watermark.
     """
     import json  # only statistics need it
 
     document = json.loads(statistics)
-    document["cgrp"] = _group(document, view, figures, progress)
+    document["cgrp"] = _group(document, view, figures, progress, now())
     for topic, described in document.get("topics", {}).items():
         for partition in described["partitions"].values():
             key = TopicPartition(topic, partition["partition"])
@@ -109,14 +116,16 @@ def fetched(statistics: str) -> Mapping[TopicPartition, FetchedCounts]:
     }
 
 
-def _group(document: _Object, view: MembershipView, figures: MemberFigures, progress: Progress) -> _Object:
+def _group(document: _Object, view: MembershipView, figures: MemberFigures, progress: Progress, now: float) -> _Object:
     # Until an event happens a state is as old as the handle; librdkafka has that age in microseconds.
-    state_age = document["age"] // 1000 if figures.coordinator_since is None else _age_ms(figures.coordinator_since)
+    state_age = (
+        document["age"] // 1000 if figures.coordinator_since is None else _age_ms(figures.coordinator_since, now)
+    )
     return {
         "state": _state(view),
         "stateage": state_age,
         "join_state": JOIN_STATES[view.state],
-        "rebalance_age": 0 if progress.rebalanced_at is None else _age_ms(progress.rebalanced_at),
+        "rebalance_age": 0 if progress.rebalanced_at is None else _age_ms(progress.rebalanced_at, now),
         "rebalance_cnt": progress.rebalances,
         "rebalance_reason": next((t.reason for t in reversed(view.transitions) if t.new in _REBALANCES), ""),
         "assignment_size": progress.assigned,
@@ -206,5 +215,5 @@ def _is_at(broker: _Object, address: str) -> bool:
     return bool(broker["nodename"] == address)
 
 
-def _age_ms(moment: float) -> int:
-    return round((monotonic() - moment) * 1000)
+def _age_ms(moment: float, now: float) -> int:
+    return round((now - moment) * 1000)

@@ -90,6 +90,10 @@ class EitherCoordinator(GroupCoordinator):
         """Take a member out as an administrator does."""
         return self._of(group_id).expel(group_id, member_id, now)
 
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group that has no members, as an administrator does."""
+        del self._of(group_id).groups[group_id]
+
     def members(self, group_id: str) -> frozenset[str]:
         """The ids of the group's members."""
         return self._of(group_id).members(group_id)

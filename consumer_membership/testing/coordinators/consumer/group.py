@@ -214,7 +214,7 @@ class ConsumerGroup:
     def _take_in(self, member: ConsumerMember, beat: Heartbeat, now: Instant) -> bool:
         """Take in the member's heartbeat; return whether the group must be assigned again for it."""
         is_new = member.member_id not in self.target
-        before = (member.topics, member.pattern, self._assignor() if self.rules.assigns_for_another_assignor else None)
+        before = (member.topics, member.pattern, self.assignor if self.rules.assigns_for_another_assignor else None)
         if beat.rebalance_timeout_s is not None:
             member.rebalance_timeout_s = beat.rebalance_timeout_s
         if beat.assignor is not None:
@@ -226,7 +226,7 @@ class ConsumerGroup:
             if member.pattern is not None:
                 self.patterns.setdefault(member.pattern, now + self.rules.regex_delay_s)
         self.target.setdefault(member.member_id, frozenset())
-        after = (member.topics, member.pattern, self._assignor() if self.rules.assigns_for_another_assignor else None)
+        after = (member.topics, member.pattern, self.assignor if self.rules.assigns_for_another_assignor else None)
         return is_new or after != before
 
     # ---- leaving and being removed ----
@@ -313,11 +313,12 @@ class ConsumerGroup:
             member.member_id: {p for name in self._topics_of(member, now) for p in self.topics[name]} - self.withheld
             for member in self.members.values()
         }
-        self.target = ASSIGNORS[self._assignor()](wanted, self.target)
+        self.target = ASSIGNORS[self.assignor](wanted, self.target)
         self.target_epoch = self.epoch
         self.assigned_at = now
 
-    def _assignor(self) -> str:
+    @property
+    def assignor(self) -> str:
         """The assignor that most members ask for, or the first one of the broker's list where no member asks."""
         asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return asked.most_common(1)[0][0] if asked else self.rules.assignors[0]
