@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from time import time as wall_time
 from types import TracebackType
@@ -177,8 +178,14 @@ class FakeCluster:
             self.log.create(name, partitions)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records and committed offsets."""
+        """Delete a topic with its records and committed offsets.
+
+        Raises:
+            UseError: there is no such topic.
+        """
         with self.engine.exclusive():
+            if name not in self.coordinator.topics:
+                raise UseError(f"there is no topic {name!r}")
             self.coordinator.delete_topic(name)
             self.log.delete(name)
             self.topic_configs.pop(name, None)
@@ -330,7 +337,15 @@ class FakeCluster:
             self._release(self.coordinator.move(node_id, self.engine.now(), loading_s))
 
     def fail_commits(self, error: int | str, *, times: int = 1, group: str | None = None) -> None:
-        """Answer the next commits with this error, a Kafka error code or its name; `group` None: of any group."""
+        """Answer the next commits with this error, a Kafka error code or its name; `group` None: of any group.
+
+        Raises:
+            UseError: it is not the name of an error code.
+        """
+        if isinstance(error, str) and error.lower() not in ErrorCode.__members__:
+            close = get_close_matches(error.upper(), [name.upper() for name in ErrorCode.__members__], n=3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else "; use a name such as NOT_COORDINATOR"
+            raise UseError(f"{error!r} is not the name of a Kafka error code{hint}")
         code = error if isinstance(error, int) else ErrorCode[error.lower()].value
         with self.engine.exclusive():
             self._failures.append(_Failure(group, code, times))
@@ -366,18 +381,31 @@ class FakeCluster:
     def _group(self, group_id: str) -> ConsumerGroup | ClassicGroup:
         group = self.coordinator.groups.get(group_id)
         if not isinstance(group, ConsumerGroup | ClassicGroup):
-            raise UseError(f"there is no group {group_id!r}; its first member has not joined yet")
+            known = ", ".join(map(repr, sorted(self.coordinator.groups))) or "none"
+            raise UseError(
+                f"there is no group {group_id!r}; existing groups: {known}. A group exists from the first poll of its "
+                "first member on"
+            )
         return group
 
     def _by_id(self, partitions: Collection[tuple[str, int]]) -> frozenset[TopicIdPartition]:
+        for topic, number in partitions:
+            if TopicPartition(topic, number) not in self.log:
+                raise UseError(f"there is no partition {number} of a topic {topic!r}; call create_topic first")
         topics = self.coordinator.topics
         return frozenset(TopicIdPartition(topics[topic].topic_id, number) for topic, number in partitions)
 
     def _named(self, member: Consumer | str, group_id: str) -> tuple[str, str]:
-        if isinstance(member, str):
-            return group_id, member
-        view = member.membership()
-        return view.group_id, view.member_id
+        member_id = member
+        if not isinstance(member, str):
+            view = member.membership()
+            group_id, member_id = view.group_id, view.member_id
+        self._group(group_id)
+        members = self.coordinator.members(group_id)
+        if member_id not in members:
+            known = ", ".join(map(repr, sorted(members))) or "none"
+            raise UseError(f"group {group_id!r} has no member {member_id!r}; its members: {known}")
+        return group_id, str(member_id)
 
     # ---- for members and handles ----
 

@@ -186,6 +186,23 @@ def test_failed_commits(cluster: FakeCluster) -> None:
     assert caught.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_mistakes_of_a_test_raise_with_the_fix(cluster: FakeCluster) -> None:
+    """A wrong name is never ignored, and the message has the names that exist."""
+    cluster.create_topic("orders")
+    consumer, _ = subscribed(cluster)
+    consumer.poll(1)
+    with pytest.raises(UseError, match=r"no group 'other'; existing groups: 'test'"):
+        cluster.rebalance("other")
+    with pytest.raises(UseError, match=f"no member 'other'; its members: '{consumer.memberid()}'"):
+        cluster.fence("other")
+    with pytest.raises(UseError, match="no partition 3 of a topic 'orders'"):
+        cluster.revoke([("orders", 3)])
+    with pytest.raises(UseError, match="no topic 'ordres'"):
+        cluster.delete_topic("ordres")
+    with pytest.raises(UseError, match="did you mean GROUP_AUTHORIZATION_FAILED"):
+        cluster.fail_commits("GROUP_AUTHORISATION_FAILED")
+
+
 @pytest.mark.parametrize("protocol", ["classic", "auto"])
 def test_classic_and_automatic_members_consume(cluster: FakeCluster, protocol: str) -> None:
     """Members of both protocols work, with the eager callbacks of confluent-kafka."""
