@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.testing.scenarios import SCENARIOS, Ground, code_of, join, rounds, scenario, take
 
 __all__ = ["SCENARIOS"]
@@ -44,6 +44,18 @@ def refused(futures: Mapping[Any, Any]) -> int:
     with pytest.raises(KafkaException) as caught:
         of(futures)
     return code_of(caught)
+
+
+def soon(question: Callable[[], object], expected: object) -> None:
+    """Repeat the question until this is the answer: brokers apply changes of topics a moment after their response."""
+
+    def is_answered() -> bool:
+        try:
+            return question() == expected
+        except KafkaException:
+            return False
+
+    wait_until(is_answered, f"the answer {expected}")
 
 
 def offsets_of(ground: Ground, admin: AdminClient, group: str, *numbers: int) -> list[tuple[int, int, str | None]]:
@@ -67,7 +79,7 @@ def entry_of(ground: Ground, admin: AdminClient, name: str) -> ConfigEntry:
 def admin_creates_a_topic(ground: Ground) -> None:
     admin, name = ground.admin(), f"{ground.topic}-new"
     assert of(admin.create_topics([NewTopic(name, 3, 1)])) is None
-    assert set(admin.list_topics(name, PATIENCE_S).topics[name].partitions) == {0, 1, 2}
+    soon(lambda: set(admin.list_topics(name, PATIENCE_S).topics[name].partitions), {0, 1, 2})
     (message,) = ground.produce("v", topic=name, partition=2)
     assert message.partition() == 2
 
@@ -101,7 +113,7 @@ def admin_deletes_a_topic(ground: Ground) -> None:
     admin = ground.admin()
     assert of(admin.delete_topics([ground.topic])) is None
     assert refused(admin.delete_topics([ground.topic])) == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert ground.topic not in admin.list_topics(timeout=PATIENCE_S).topics
+    soon(lambda: ground.topic in admin.list_topics(timeout=PATIENCE_S).topics, expected=False)
 
 
 @scenario(2)
@@ -112,7 +124,7 @@ def admin_adds_partitions(ground: Ground) -> None:
     assert refused(admin.create_partitions([NewPartitions(ground.topic, 1)])) == KafkaError.INVALID_PARTITIONS
     unknown = admin.create_partitions([NewPartitions(f"{ground.topic}-other", 3)])
     assert refused(unknown) == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert len(admin.list_topics(ground.topic, PATIENCE_S).topics[ground.topic].partitions) == 3
+    soon(lambda: len(admin.list_topics(ground.topic, PATIENCE_S).topics[ground.topic].partitions), 3)
 
 
 @scenario(2)
@@ -153,7 +165,9 @@ def admin_lists_offsets_of_partitions(ground: Ground) -> None:
 def admin_describes_the_configuration_of_a_topic(ground: Ground) -> None:
     admin, name = ground.admin(), f"{ground.topic}-new"
     of(admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "1000"})]))
-    found = of(admin.describe_configs([ConfigResource("topic", name)]))
+    resource = ConfigResource("topic", name)
+    soon(lambda: of(admin.describe_configs([resource]))["retention.ms"].value, "1000")
+    found = of(admin.describe_configs([resource]))
     assert len(found) >= 30
     assert [
         (found[key].value, found[key].is_default) for key in ("retention.ms", "cleanup.policy", "segment.bytes")
@@ -176,12 +190,12 @@ def admin_alters_the_configuration_of_a_topic(ground: Ground) -> None:
 
     of(alter("retention.ms", "1000", AlterConfigOpType.SET))
     of(alter("cleanup.policy", "compact", AlterConfigOpType.APPEND))
-    assert entry_of(ground, admin, "retention.ms").value == "1000"
-    assert entry_of(ground, admin, "cleanup.policy").value == "delete,compact"
+    soon(lambda: entry_of(ground, admin, "retention.ms").value, "1000")
+    soon(lambda: entry_of(ground, admin, "cleanup.policy").value, "delete,compact")
     of(alter("retention.ms", None, AlterConfigOpType.DELETE))
     of(alter("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT))
-    assert entry_of(ground, admin, "retention.ms").is_default
-    assert entry_of(ground, admin, "cleanup.policy").value == "compact"
+    soon(lambda: entry_of(ground, admin, "retention.ms").is_default, expected=True)
+    soon(lambda: entry_of(ground, admin, "cleanup.policy").value, "compact")
     assert refused(alter("nope", "1", AlterConfigOpType.SET)) == KafkaError.INVALID_CONFIG
     assert refused(alter("retention.ms", "abc", AlterConfigOpType.SET)) == KafkaError.INVALID_CONFIG
 

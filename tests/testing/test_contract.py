@@ -32,7 +32,10 @@ class RealCluster:
 
     def admin_client(self, config: dict[str, object]) -> AdminClient:
         """Create an admin client."""
-        return AdminClient({key: str(value) for key, value in config.items()} | self._servers)
+        given: dict[str, str | int | float | bool] = {
+            key: str(value) for key, value in (config | self._servers).items()
+        }
+        return AdminClient(given)
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
