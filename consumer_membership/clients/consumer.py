@@ -7,7 +7,7 @@ on purpose, its docstring describes the difference. `membership()`, `generation(
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
@@ -617,11 +617,15 @@ class Consumer(LibrdkafkaConsumer):
         """Close the consumer; an exception propagates."""
         self.close()
 
-    def __del__(self) -> None:
-        """Stop without a request to the group: only close() commits and leaves."""
-        with contextlib.suppress(AttributeError):
-            if self._session is not None:
-                self._session.abandon()
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Stop without a request to the group: only close() commits and leaves.
+
+        When the interpreter exits, its threads have ended, and the names of any module may already be None, also those
+        of this one. So nothing is stopped then, and `is_finalizing` is an argument: defaults outlive the module.
+        """
+        session = getattr(self, "_session", None)  # a subclass may replace `__new__`
+        if session is not None and not is_finalizing():
+            session.abandon()
 
     def __reduce__(self) -> NoReturn:
         """Raise `TypeError`: connections and membership cannot be copied or sent to another process."""

@@ -7,7 +7,7 @@ many members.
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
@@ -191,11 +191,10 @@ class GroupMember:
         """Close the member; an exception propagates."""
         self.close()
 
-    def __del__(self) -> None:
-        """Stop without a request to the group: only close() leaves."""
-        with contextlib.suppress(AttributeError):
-            if self._session is not None:
-                self._session.abandon()
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Stop without a request to the group: only close() leaves. Do nothing at exit, as `Consumer.__del__`."""
+        if self._session is not None and not is_finalizing():
+            self._session.abandon()
 
     def __reduce__(self) -> NoReturn:
         """Raise `TypeError`: connections and membership cannot be copied or sent to another process."""

@@ -7,6 +7,8 @@ import copy
 import gc
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -451,6 +453,25 @@ def test_consumer_destroyed_without_close_sends_no_leave(consumers: ConsumerFact
     gc.collect()
     assert alive() is None
     assert (member.is_stopped, member.of(LeaveRequested), calls) == (True, [], [])
+
+
+#: Keeps all modules, and the clients in one that CPython clears after the modules of this package. Free-threaded builds
+#: of 3.13 destroy a program's variables that late.
+_KEPT_TO_THE_END = """
+import os, sys
+from consumer_membership import Consumer, GroupMember
+servers = {"bootstrap.servers": "127.0.0.1:9"}
+os.clients = [Consumer({**servers, "group.id": "g", "log_level": 0}), GroupMember({**servers, "group.id": "g"})]
+sys.modules_of_program = [module for module in sys.modules.values() if module not in (sys, sys.modules["builtins"])]
+"""
+
+
+def test_clients_that_outlive_the_names_of_their_module_print_nothing_at_exit() -> None:
+    """CPython sets the names of each module to None when it exits, and may destroy the clients later."""
+    done = subprocess.run(
+        [sys.executable, "-c", _KEPT_TO_THE_END], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
