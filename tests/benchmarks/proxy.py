@@ -14,6 +14,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from tests.support.listeners import Listeners
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -71,22 +73,24 @@ class CountingProxy:
         return [at for at, kind in list(self._seen) if kind in kinds and since <= at < until]
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connected, self._host, 0)
-        self._own_port = server.sockets[0].getsockname()[1]
+        listeners = Listeners()
+        self._own_port = listeners.listen(self._host, self._connected)
         self._is_up.set()
-        async with server:
-            await self._stopping.wait()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
+        await self._stopping.wait()
+        await listeners.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
-            ways = [self._requests(reader, broker_writer), self._answers(broker_reader, writer)]
-            await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
-            broker_writer.close()
-        writer.close()
+        broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
+        ways = [
+            asyncio.ensure_future(way)
+            for way in (self._requests(reader, broker_writer), self._answers(broker_reader, writer))
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            broker_writer.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

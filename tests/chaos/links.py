@@ -17,6 +17,7 @@ from functools import partial
 from typing import Self
 
 from tests.benchmarks.proxy import with_address
+from tests.support.listeners import Listeners
 from tests.support.waiting import PATIENCE_S
 
 _SIZE = struct.Struct(">i")
@@ -116,19 +117,12 @@ class Links:
         self._changed = asyncio.Event()
 
     async def _serve(self) -> None:
-        servers = []
+        listeners = Listeners()
         for host, port in self._brokers:
-            server = await asyncio.start_server(partial(self._connected, host, port), host, 0)
-            self._ports[port] = server.sockets[0].getsockname()[1]
-            servers.append(server)
+            self._ports[port] = listeners.listen(host, partial(self._connected, host, port))
         self._is_up.set()
         await self._stopping.wait()
-        for server in servers:
-            server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await listeners.close()
 
     async def _connected(
         self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -151,14 +145,10 @@ class Links:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-        except asyncio.CancelledError:
-            # The end of the links; asyncio's streams would complain of a callback that was cancelled.
-            pass
         finally:
             self._connections[port].discard(writer)
             self._forgotten.discard(writer)
-            for end in (writer, broker_writer):
-                end.transport.abort()
+            broker_writer.transport.abort()
 
     async def _pass(
         self,

@@ -7,7 +7,7 @@ import socketserver
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -125,3 +125,13 @@ def test_forgetting_links_silence_present_connections_only(server: EchoServer) -
             other.sendall(frame(b"three"))
             assert answer(other) == b"three"
         assert answer(connection, _SHORT_S) is None
+
+
+def test_links_end_connections_that_are_opened_while_they_close(server: EchoServer) -> None:
+    """A member that reconnects meanwhile leaves no open socket."""
+    with ExitStack() as stack:
+        with Links([server.address]) as links:
+            connections = [stack.enter_context(connected(links)) for _ in range(10)]
+        for connection in connections:
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""

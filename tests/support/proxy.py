@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Self
 
 from tests.benchmarks.proxy import with_address
+from tests.support.listeners import Listeners
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: Api keys.
@@ -52,7 +53,6 @@ class Proxy:
         self._silences: frozenset[int] = frozenset()
         self._speaks = asyncio.Event()
         self._sockets: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
         #: Requests that wait for the network's return, by api key.
         self.held: Counter[int] = Counter()
@@ -177,44 +177,28 @@ class Proxy:
             self._changed.notify_all()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, self._host, 0)
+        listeners = Listeners()
+        port = listeners.listen(self._host, self._connected)
 
         def up() -> None:
-            self._own_port = server.sockets[0].getsockname()[1]
+            self._own_port = port
 
         self._note(up)
-        async with server:
-            await self._stopping.wait()
-            server.close()  # first: clients reconnect when their connections end
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for writer in self._sockets:
-                writer.transport.abort()
-            await asyncio.sleep(0)  # asyncio closes the socket of an aborted transport in its next step
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection. A task that is canceled before its first step closes nothing, so `_serve` does."""
-        self._sockets.add(writer)
-        task = self._loop.create_task(self._connected(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        await self._stopping.wait()
+        await listeners.close()
 
     def _refuse(self) -> None:
         self.refused += 1
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._resets:
-            self._sockets.discard(writer)
             _reset(writer)
             self._note(self._refuse)
             return
-        ends = {writer}
+        broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
+        ends = {writer, broker_writer}
+        self._sockets |= ends
         try:
-            broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
-            ends.add(broker_writer)
-            self._sockets |= ends
             ways = [
                 asyncio.ensure_future(self._requests(reader, writer, broker_writer, self._passes)),
                 asyncio.ensure_future(self._answers(broker_reader, writer, self._passes)),
@@ -223,13 +207,9 @@ class Proxy:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-        except asyncio.CancelledError:
-            # The proxy's end; asyncio's streams would complain of a callback that was cancelled.
-            pass
         finally:
             self._sockets -= ends
-            for end in ends:
-                end.transport.abort()
+            broker_writer.transport.abort()
 
     async def _requests(
         self,
