@@ -112,12 +112,17 @@ class MemberPlan:
     @property
     def instance_id(self) -> str | None:
         """The member's group.instance.id, if it is fixed."""
-        is_static = self.identity is Identity.STATIC and self.loop is not Loop.MANUAL
+        is_static = self.identity is Identity.STATIC and self.is_in_group
         return (self.place or self.name) if is_static else None
+
+    @property
+    def is_in_group(self) -> bool:
+        """Whether it joins the group of the round; a member with `assign` commits in a group of its own."""
+        return self.loop is not Loop.MANUAL
 
     def group_of(self, group: str) -> str:
         """Return the group in which it commits in a round with this group."""
-        return f"{group}.{self.name}" if self.loop is Loop.MANUAL else group
+        return group if self.is_in_group else f"{group}.{self.name}"
 
     def to_json(self) -> str:
         """Return it as text for the command line of its program."""
@@ -204,9 +209,15 @@ class RoundPlan:
     faults: tuple[FaultPlan, ...]
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether the group has static and dynamic members; a member with `assign` has a group of its own."""
+        return len({member.identity is Identity.DYNAMIC for member in self.members if member.is_in_group}) == 2
+
+    @property
     def words(self) -> set[str]:
-        """The names of its faults and of the loops of its members."""
-        return {*(fault.kind for fault in self.faults), *(member.loop for member in self.members)}
+        """The names of its faults and of the loops of its members, and `MIXED` for a mixed group."""
+        words = {*(fault.kind for fault in self.faults), *(member.loop for member in self.members)}
+        return words | {MIXED} if self.is_mixed else words
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -215,19 +226,25 @@ class RoundPlan:
         return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
 
 
+_OF_MIXED = (Identity.STATIC, Identity.DYNAMIC)
 _OWN_LOOPS = (Loop.POLL, Loop.CONSUME, Loop.ASYNC, Loop.PROCESSOR, Loop.MANUAL, Loop.TRANSACTIONS, Loop.SPARK)
 _LOOPS = {
     Protocol.CONSUMER: _OWN_LOOPS,
     Protocol.CLASSIC: (*_OWN_LOOPS, Loop.RAW, Loop.JAVA),
     Protocol.AUTO: _OWN_LOOPS,
 }
-MEMBER_WORDS = frozenset([*Loop, *Identity, *Protocol])
+#: A group of static and dynamic members: what a group has while its members are changed from one to the other.
+MIXED = "mixed"
+MEMBER_WORDS = frozenset([*Loop, *Identity, *Protocol, MIXED])
 
 
 def draw(
     seed: int, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
 ) -> RoundPlan:
-    """Draw a round. `words` limits loops, identities and protocols to those that it names, where it names some."""
+    """Draw a round. `words` limits loops, identities and protocols to those that it names, where it names some.
+
+    With `MIXED`, the first member is static and the second one dynamic.
+    """
     random = Random(seed)  # noqa: S311 - repeatable
     nodes = list(nodes)
     protocol = random.choice(_allowed(Protocol, words))
@@ -241,6 +258,8 @@ def draw(
         loops = [loop for loop in loops if loop is not Loop.SPARK]
         has_spark = not loops or random.random() < 1 / 6
         loops = loops or [Loop.POLL]
+    if MIXED in words:
+        loops = [loop for loop in loops if loop is not Loop.MANUAL] or [Loop.POLL]
     strategy = random.choice(("cooperative-sticky", "range"))
     members = []
     for number in range(1, random.choice((3, 3, 4)) + 1):
@@ -249,6 +268,8 @@ def draw(
         if identity is Identity.POOL and (loop.is_foreign or protocol is Protocol.CLASSIC):
             # Only groups of the consumer protocol show which ids are free.
             identity = Identity.STATIC
+        if MIXED in words and number <= len(_OF_MIXED):
+            identity = _OF_MIXED[number - 1]
         has_place = identity is not Identity.DYNAMIC and loop not in {Loop.MANUAL, Loop.SPARK}
         members.append(
             MemberPlan(
@@ -290,16 +311,16 @@ def draw(
 def covering(
     random: Random, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
 ) -> Iterator[RoundPlan]:
-    """Yield rounds without end, so that few rounds have every fault and every loop.
+    """Yield rounds without end, so that few rounds have every fault, every loop and a mixed group.
 
-    Of several seeds, the next round has the one that draws the most faults and loops that no round of the present block
-    had; a block ends when all of them were drawn. A round still depends on nothing but its seed.
+    Of several seeds, the next round has the one that draws the most of these that no round of the present block had; a
+    block ends when all of them were drawn. A round still depends on nothing but its seed.
     """
     nodes = list(nodes)
-    everything = {
-        *kinds,
-        *(loop for protocol in _allowed(Protocol, words) for loop in _allowed(_LOOPS[protocol], words)),
-    }
+    loops = {loop for protocol in _allowed(Protocol, words) for loop in _allowed(_LOOPS[protocol], words)}
+    everything = {*kinds, *loops}
+    if loops != {Loop.MANUAL} and {Identity.DYNAMIC} < set(_allowed(Identity, words)):
+        everything.add(MIXED)
     left: set[str] = set()
     while True:
         left = left or set(everything)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.chaos.faults import KINDS
-from tests.chaos.plan import Family, Identity, Loop, MemberPlan, Protocol, RoundPlan, covering, draw
+from tests.chaos.plan import MIXED, Family, Identity, Loop, MemberPlan, Protocol, RoundPlan, covering, draw
 
 NODES = (1, 2, 3)
 
@@ -43,7 +43,7 @@ def test_draw_covers_all_faults_loops_identities_and_protocols() -> None:
 def test_covering_draws_all_faults_and_loops_in_few_rounds(seed: int) -> None:
     """As many rounds as two thirds of the faults: most rounds have two faults that none before them had."""
     plans = covered(seed, len(KINDS) * 2 // 3)
-    assert set().union(*(plan.words for plan in plans)) == {*KINDS, *Loop}
+    assert set().union(*(plan.words for plan in plans)) == {*KINDS, *Loop, MIXED}
 
 
 def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
@@ -56,8 +56,25 @@ def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
 def test_covering_has_the_faults_and_words_of_the_command_line() -> None:
     """A block of one fault and one loop ends with each round."""
     kinds = {"broker-kill": KINDS["broker-kill"]}
-    for plan in islice(covering(Random(1), kinds, NODES, frozenset({"poll"})), 5):  # noqa: S311 - repeatable
+    words = frozenset({"poll", "static"})
+    for plan in islice(covering(Random(1), kinds, NODES, words), 5):  # noqa: S311 - repeatable
         assert plan.words == {"broker-kill", "poll"}
+
+
+def test_mixed_rounds_have_static_and_dynamic_members_in_one_group() -> None:
+    """Half of all rounds are mixed without the word, which makes each of them so; `assign` joins no group."""
+    assert all(one.is_mixed and MIXED in one.words for one in rounds(MIXED, count=200))
+    assert 0.4 < sum(one.is_mixed for one in rounds()) / len(rounds()) < 0.7
+    for one in rounds():
+        in_group = [member for member in one.members if member.loop is not Loop.MANUAL]
+        kinds = {member.identity is Identity.DYNAMIC for member in in_group}
+        assert one.is_mixed is (kinds == {True, False})
+
+
+def test_covering_of_members_that_cannot_be_mixed_yields_rounds() -> None:
+    """Members with `assign` and members of one kind need no mixed group."""
+    for word in ("manual", "dynamic", "static"):
+        assert len(list(islice(covering(Random(1), KINDS, NODES, frozenset({word})), 3))) == 3  # noqa: S311
 
 
 def test_members_of_a_transactional_group_are_all_transactional() -> None:
