@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.offsets import shard
@@ -87,3 +89,63 @@ def test_coordinator_move_to_another_node_causes_no_rebalance(broker_pool: RunBr
             worker.wait(lambda w: w.consumer.membership().coordinator not in (None, coordinator), "a new coordinator")
             heartbeat_answered(worker)
         assert [worker.notes.calls for worker in workers] == calls
+
+
+@pytest.mark.timeout(600)
+def test_coordinator_move_keeps_static_members_and_their_instance_ids(broker_pool: RunBrokers) -> None:
+    """S01, S04: A static member that has returned keeps its member id and partitions when the coordinator moves.
+
+    The new coordinator knows its instance id: the process can be replaced again, and the other member is not affected.
+    """
+    with broker_pool.own(NEWEST, nodes=3) as broker, ExitStack() as stack:
+        bootstrap = broker.bootstrap_servers
+        admin = GroupAdmin({"bootstrap.servers": bootstrap})
+        topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
+        grounds = [Ground(broker=broker, mode=mode) for mode in MODES]
+        groups = [group_in(3) for _ in grounds]
+
+        def begin(instance_id: str) -> list[Worker]:
+            pairs = zip(grounds, groups, strict=True)
+            return [
+                stack.enter_context(ground.member(group, [topic], group_instance_id=instance_id))
+                for ground, group in pairs
+            ]
+
+        stay, former = begin("stays"), begin("returns")
+        for worker in (*stay, *former):
+            worker.settled(3)
+        had = [worker.owned for worker in former]
+        returned = replaced(former, lambda: begin("returns"))
+        assert [worker.owned for worker in returned] == had
+        members = (*stay, *returned)
+        before = [(worker.consumer.memberid(), worker.owned, list(worker.notes.calls)) for worker in members]
+        (coordinator,) = {worker.consumer.membership().coordinator for worker in members}
+        assert coordinator is not None
+        broker.stop_node(coordinator.node_id)
+        produce(bootstrap, topic, 300)
+        for one, other in zip(stay, returned, strict=True):
+            one.wait(lambda _: len(one.notes.records) + len(other.notes.records) >= 300, "300 records")  # noqa: B023
+            for worker in (one, other):
+                worker.wait(lambda w: w.consumer.membership().coordinator not in (None, coordinator), "a coordinator")
+                heartbeat_answered(worker)
+        assert [(worker.consumer.memberid(), worker.owned, worker.notes.calls) for worker in members] == before
+        for group, one, other in zip(groups, stay, returned, strict=True):
+            described = admin.describe(group, with_offsets=False).group.members
+            assert {(member.instance_id, member.member_id) for member in described} == {
+                ("stays", one.consumer.memberid()),
+                ("returns", other.consumer.memberid()),
+            }
+        again = replaced(returned, lambda: begin("returns"))
+        assert [worker.owned for worker in again] == had
+        assert [worker.notes.calls for worker in stay] == [calls for _, _, calls in before[: len(stay)]]
+        assert [worker.notes.errors for worker in (*stay, *again)] == [[]] * 6
+
+
+def replaced(former: list[Worker], begin: Callable[[], list[Worker]]) -> list[Worker]:
+    """Close these static members, which stay in their groups, and begin their successors."""
+    for worker in former:
+        worker.stop()
+    members = begin()
+    for worker in members:
+        worker.settled(3)
+    return members
