@@ -23,7 +23,10 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.config.keys import KEYS, guess, shown
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.runtime.application.member_observer import MemberObserver
 from consumer_membership.runtime.application.member_session import MemberSession
 from consumer_membership.runtime.application.partition_offsets import key_of
 from consumer_membership.runtime.cluster_access import IN_PROCESS, ClusterAccess
@@ -31,7 +34,10 @@ from consumer_membership.runtime.membership_thread import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported for types only
+    from os import PathLike
+    from pathlib import Path
+
     from consumer_membership.clients.consumer import Membership
 
 MemberCallback: TypeAlias = Callable[["GroupMember", list[TopicPartition]], object]
@@ -56,6 +62,7 @@ class GroupMember:
     """
 
     _session: MemberSession | None = None
+    _observer: MemberObserver
 
     @raises_as_confluent
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -72,7 +79,10 @@ class GroupMember:
         checked = ConsumerConfig.from_mapping(given)
         local = IN_PROCESS.get(checked.bootstrap_servers or "")
         access = ClusterAccess(make_thread=make_thread) if local is None else local.access
-        self._session = MemberSession(checked, access=access)
+        observer = MemberObserver(checked)
+        session = MemberSession(checked, access=access, observer=observer)
+        observer.observe(session)
+        self._session, self._observer = session, observer
 
     def _use(self) -> MemberSession:
         if self._session is None:
@@ -87,21 +97,24 @@ class GroupMember:
         on_assign: MemberCallback | None = None,
         on_revoke: MemberCallback | None = None,
         on_lost: MemberCallback | None = None,
+        on_warm: MemberCallback | None = None,
     ) -> None:
         """Replace the subscription; elements that begin with `^` are patterns, as in `Consumer.subscribe`.
 
         The callbacks run inside `poll` and `close`, and receive this member and the partitions. `on_revoke` may take
         its time to finish work: the partitions move when it has returned. `on_lost` is called instead if they may
-        already belong to another member; without `on_lost`, `on_revoke` is called.
+        already belong to another member; without `on_lost`, `on_revoke` is called. `on_warm` is called with
+        `group.instance.id.conflict.policy=hand-over`, before this member owns the partitions that another member will
+        hand over to it, as in `Consumer.subscribe`.
 
         Raises:
             TypeError: `topics` is not a list of text, or a callback is not callable.
             KafkaException: a topic name or a pattern is invalid.
         """
         session = self._use()
-        calls = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        calls = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost, "on_warm": on_warm}
         given = {name: NOT_GIVEN if call is None else call for name, call in calls.items()}
-        listener = arguments.listener_of(self, **given, on_warm=NOT_GIVEN)
+        listener = arguments.listener_of(self, **given)
         session.subscribe(arguments.subscription_of(topics, session.subscription_settings), listener)
 
     @raises_as_confluent
@@ -125,6 +138,38 @@ class GroupMember:
         session = self._use()
         session.life.check_process()
         return session.view
+
+    @raises_as_confluent
+    def health(self) -> Health:
+        """Return the member's health: a `HealthVerdict` with its cause and times, from its state and its last poll.
+
+        A member that owns partitions and polls is CONSUMING, and one without partitions IDLE; `partitions` is empty,
+        because nothing is fetched. Never blocks, in any thread, also after `close`.
+        """
+        self._use()
+        return self._observer.health()
+
+    @raises_as_confluent
+    def metrics(self) -> Metrics:
+        """Return a snapshot of all counters and durations of the member; those of records are zero.
+
+        Never blocks, in any thread, also after `close`.
+        """
+        self._use()
+        return self._observer.metrics()
+
+    @raises_as_confluent
+    def dump(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write the recording of the membership to this file or into this folder, and return the file's path.
+
+        As `Consumer.dump`: `consumer-membership replay` reads the file.
+
+        Raises:
+            UseError: `recorder.enable` is false.
+            OSError: the file cannot be written.
+        """
+        self._use()
+        return self._observer.dump("requested by the program", path)
 
     @raises_as_confluent
     def generation(self) -> int:
@@ -202,3 +247,15 @@ class GroupMember:
             f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
             "process; send its configuration and create a member there"
         )
+
+
+@raises_as_confluent
+def member_session_of(member: GroupMember) -> MemberSession:
+    """Return the session of an open member, for a front end that drives it in another way.
+
+    Raises:
+        RuntimeError: the member is closed.
+    """
+    session = member._use()  # noqa: SLF001 - same module
+    session.life.check()
+    return session

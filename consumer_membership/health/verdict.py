@@ -15,6 +15,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.membership.waits import WaitsFor
+from consumer_membership.text import counted
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
     GROUP_FULL_CODE,
@@ -62,7 +63,7 @@ class HealthVerdict(Enum):
         WARM: The application is ready for the partitions of another member, which hands them over. A restart would not
             help.
         REBALANCING: Partitions are being revoked and assigned, within the rebalance timeout. A restart would not help.
-        CONSUMING: Records are being consumed.
+        CONSUMING: Records are being consumed. A `GroupMember`: it owns partitions.
         IDLE: There is nothing to consume: no partitions, or no records after the positions.
         PAUSED: The application paused all of its partitions.
         BEHIND: Records are consumed, but more slowly than they are produced. Add members, or make them faster.
@@ -137,7 +138,8 @@ class Circumstances:
 
     `polled_at`: when the application last polled, as far as known; None: never. `subscribed_at`: since when partitions
     come from the group; None: the application assigns them. `broker_lost_since`: since when librdkafka has no broker to
-    fetch from. `handlers`: the state of the processor's handlers; None: there is no processor.
+    fetch from. `handlers`: the state of the processor's handlers; None: there is no processor. `fetches`: whether the
+    member fetches records; a `GroupMember` does not.
     """
 
     view: MembershipView
@@ -148,6 +150,7 @@ class Circumstances:
     max_poll_interval_s: float
     broker_lost_since: Instant | None = None
     handlers: HandlerHealth | None = None
+    fetches: bool = True
 
 
 #: Verdict, since, why, until, whether a restart would help.
@@ -162,7 +165,7 @@ def health_of(now: Instant, of: Circumstances) -> Health:
         or _handlers(now, of)
         or _unreachable(now, of)
         or _in_transition(now, of)
-        or _consumption(now, of)
+        or (_consumption(now, of) if of.fetches else _ownership(of.view))
     )
     return Health(
         verdict=verdict,
@@ -361,6 +364,14 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
     if moved_at is not None and now - moved_at < RECENT_S:
         return _V.CONSUMING, None, f"records are being consumed; lag {progress.lag}", None, False
     return _unmoved(of)
+
+
+def _ownership(view: MembershipView) -> _Found:
+    """Return whether a stable member that fetches nothing owns partitions; what they mean is up to the application."""
+    if view.owned:
+        return _V.CONSUMING, _since(view), f"owns {counted(len(view.owned), 'partition')}", None, False
+    why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "no partitions are assigned"
+    return _V.IDLE, view.waits_since or _since(view), why, None, False
 
 
 def _unmoved(of: Circumstances) -> _Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +12,29 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import GroupMember
+from consumer_membership.clients.group_member import member_session_of
 from consumer_membership.errors import CommitError, ConfigurationError, FatalGroupError, LeaseOverError
-from consumer_membership.membership.effects import Problem, RaiseToApplication
-from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
+from consumer_membership.health.verdict import HealthVerdict
+from consumer_membership.membership.effects import Problem, RaiseToApplication, WarmPartitions
+from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed, Warmed
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.waits import WaitsFor
+from consumer_membership.metrics.application_ledger import CallbackKind
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES
 from consumer_membership.runtime import cluster_access
+from consumer_membership.runtime.application.member_session import MemberSession
 from consumer_membership.runtime.line import Line
 from consumer_membership.runtime.membership_thread import ThreadSettings
-from consumer_membership.types import BrokerError, LeaveOption, TopicPartition
+from consumer_membership.runtime.probes import thread
+from consumer_membership.types import BrokerAddress, BrokerError, LeaveOption, TopicPartition
 from tests.clients.scripted import ScriptedMember
-from tests.support.waiting import PATIENCE_S
+from tests.runtime.probes.watched import ask
+from tests.support.views import view_of
+from tests.support.waiting import PATIENCE_S, wait_until
 
 CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:1", "group.id": "shards", "log_level": 0}
+ADDRESS = "127.0.0.1:0"
+NODE = BrokerAddress(node_id=1, host="b", port=9092)
 S0, S1 = TopicPartition("shards", 0), TopicPartition("shards", 1)
 
 
@@ -35,8 +47,14 @@ class ScriptedGroupMember(GroupMember):
         self._open(CONFIG | {key.replace("_", "."): value for key, value in config.items()}, self._make)
 
     def _make(self, line: Line, settings: ThreadSettings) -> ScriptedMember:
+        self.thread_settings = settings
         self.member = ScriptedMember(line, settings)
         return self.member
+
+    @property
+    def session(self) -> MemberSession:
+        """Its session."""
+        return member_session_of(self)
 
     def joins(self) -> None:
         """Subscribe and poll once."""
@@ -188,3 +206,94 @@ def test_membership_is_the_latest_view(member: ScriptedGroupMember) -> None:
     assert (member.membership().member_epoch, member.generation()) == (4, 4)
     member.close()
     assert member.membership().group_id == "shards"
+
+
+# ---- observability --------------------------------------------------------------------------------------------------
+
+
+def test_health_is_starting_then_idle_then_consuming_then_closed(member: ScriptedGroupMember) -> None:
+    """A member that owns partitions is CONSUMING; nothing is sampled, so it has no partitions' progress."""
+    with ScriptedGroupMember() as fresh:
+        assert fresh.health().verdict is HealthVerdict.STARTING
+    stable = replace(view_of(MemberState.STABLE), group_id="shards", coordinator=NODE)
+    member.member.view = stable
+    assert (member.health().verdict, member.health().is_ready) == (HealthVerdict.IDLE, True)
+    member.member.view = replace(stable, owned={S0: 5, S1: 5})
+    health = member.health()
+    assert (health.verdict, health.why, health.is_ready) == (HealthVerdict.CONSUMING, "owns 2 partitions", True)
+    assert (dict(health.partitions), health.would_restart_help) == ({}, False)
+    member.close()
+    assert member.health().verdict is HealthVerdict.CLOSED
+
+
+def test_health_notices_a_missing_poll(member: ScriptedGroupMember) -> None:
+    """The last poll is known exactly, without a sampling thread."""
+    line, ahead_s = member.session.line, 0.0
+    now = line.now
+    line.now = lambda: now() + ahead_s
+    member.member.view = replace(view_of(MemberState.STABLE), owned={S0: 5}, coordinator=NODE)
+    assert member.health().verdict is HealthVerdict.CONSUMING
+    ahead_s = 200.0
+    assert (member.health().verdict, member.health().would_restart_help) == (HealthVerdict.NOT_POLLED, False)
+    ahead_s = 400.0
+    assert (member.health().verdict, member.health().would_restart_help) == (HealthVerdict.NOT_POLLED, True)
+    member.poll(0)
+    assert member.health().verdict is HealthVerdict.CONSUMING
+
+
+def test_view_has_the_wait_of_the_application() -> None:
+    """As in a consumer: a member that subscribed and was not polled waits for the poll."""
+    with ScriptedGroupMember() as member:
+        member.subscribe(["shards"])
+        assert member.membership().waits_for is WaitsFor.POLL_TO_JOIN
+        member.poll(0)
+        assert member.membership().waits_for is None
+
+
+def test_metrics_count_polls_and_callbacks_and_are_on_the_page_until_the_close(member: ScriptedGroupMember) -> None:
+    """`/metrics` has the member beside the consumers of the process."""
+    member.member.assign({S0: -1001})
+    member.poll(PATIENCE_S)
+    member.poll(0)
+    metrics = member.metrics()
+    assert metrics.application.poll.count == 3
+    assert metrics.application.callbacks[CallbackKind.ASSIGNED].count == 1
+    assert (metrics.application.records, metrics.view.group_id) == (0, "shards")
+    assert THIS_PROCESS_SOURCES.at(metrics.number) is not None
+    member.close()
+    assert THIS_PROCESS_SOURCES.at(metrics.number) is None
+    assert member.metrics().is_closed
+
+
+def test_probes_report_the_member_until_its_close() -> None:
+    """Its process is ready when the member is in its group, and live."""
+    with ScriptedGroupMember(health_http_address=ADDRESS) as member:
+        at = thread.THIS_PROCESS.probes.served()[ADDRESS]
+        assert ask(at, "/readyz")[0] == 503
+        member.poll(0)
+        member.member.view = replace(view_of(MemberState.STABLE), owned={S0: 5}, coordinator=NODE)
+        status, body, _ = ask(at, "/readyz")
+        assert (status, "owns 1 partition" in body) == (200, True)
+        assert ask(at, "/livez")[0] == 200
+    wait_until(lambda: ADDRESS not in thread.THIS_PROCESS.probes.served(), "the end of the address")
+
+
+def test_dump_writes_the_recording_of_the_membership(member: ScriptedGroupMember) -> None:
+    """The membership thread has the recording."""
+    assert member.dump("somewhere") == Path("somewhere")
+    assert member.member.dumps == ["requested by the program"]
+
+
+def test_on_warm_is_called_before_the_partitions_are_owned(member: ScriptedGroupMember) -> None:
+    """It receives what another member will hand over; no partition moves, so `poll` continues to wait."""
+    warmed: list[int] = []
+    member.subscribe(["shards"], on_warm=lambda _, partitions: warmed.extend(one.partition for one in partitions))
+    member.member.order(WarmPartitions(attempt=1, partitions=frozenset({S0, S1})))
+    assert member.poll(0) is False
+    assert (warmed, member.member.of(Warmed)) == ([0, 1], [Warmed(attempt=1, failed=False)])
+
+
+def test_member_may_share_the_membership_thread() -> None:
+    """`membership.threads=shared` also applies to members that fetch nothing."""
+    with ScriptedGroupMember(membership_threads="shared") as shared, ScriptedGroupMember() as alone:
+        assert (shared.thread_settings.shares_thread, alone.thread_settings.shares_thread) == (True, False)

@@ -106,6 +106,16 @@ def test_member_without_partitions_is_idle_with_the_reason_from_its_view() -> No
     assert found.why == "waits for partitions: the coordinator has assigned none"
 
 
+def test_member_that_fetches_nothing_is_consuming_while_it_owns_partitions() -> None:
+    """A group member has no progress; its other verdicts are those of a consumer."""
+    owning = view(S.STABLE, owned={P0: 3, P1: 3})
+    found = health(owning, progress(), fetches=False)
+    assert (found.verdict, found.why, found.is_ready) == (V.CONSUMING, "owns 2 partitions", True)
+    assert health(view(S.STABLE), progress(), fetches=False).verdict is V.IDLE
+    assert health(owning, progress(), fetches=False, polled_at=NOW - 200).verdict is V.NOT_POLLED
+    assert health(replace(owning, last_heartbeat_at=NOW - 60), progress(), fetches=False).verdict is V.UNREACHABLE
+
+
 def test_consumer_with_one_stuck_partition_is_stuck_although_another_advances() -> None:
     """The verdict names the stuck partition and its lag, and a restart would help."""
     found = health(view(S.STABLE), progress(p0=STANDS, p1=MOVES))

@@ -24,6 +24,8 @@ from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS
 from consumer_membership.runtime.application.notices import Notices
 from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.rebalance import Rebalance
+from consumer_membership.runtime.application.session_observer import MemberSessionObserver
+from consumer_membership.runtime.application.session_view import view_of_session
 from consumer_membership.runtime.application.steps import Steps
 from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.cluster_access import ClusterAccess
@@ -35,13 +37,20 @@ from consumer_membership.types import LeaveOption, Offsets, Subscription
 #: How long a poll waits before it reads the view again: a missed poll ends the membership without an order. A waiting
 #: poll also counts as a poll each time; the member judges polls four times a second at most.
 _WAIT_S = 0.25
+#: The detail of a wait for the lease.
+_NO_LEASE = "the partitions may belong to another member until the session is confirmed"
 
 
 class MemberSession:
     """A member's session: joins, calls the callbacks inside `poll`, commits named offsets, and leaves."""
 
     def __init__(
-        self, config: ConsumerConfig, *, access: ClusterAccess, registry: Registry = SESSIONS_OF_PROCESS
+        self,
+        config: ConsumerConfig,
+        *,
+        access: ClusterAccess,
+        observer: MemberSessionObserver,
+        registry: Registry = SESSIONS_OF_PROCESS,
     ) -> None:
         connection = config.connection_settings()
         self._settings = replace(config.member_settings(), auto_commit=False)
@@ -49,47 +58,51 @@ class MemberSession:
         check_directory(recorder)
         self.subscription_settings = config.subscription_settings()
         self._identity = static_identity_of(self._settings, connection)
+        self._observer = observer
+        self._has_servers = bool(connection.bootstrap_servers)
         self._polls = 0
+        #: When the application last polled, or a waiting poll last counted as one (monotonic clock); None: never.
+        self.polled_at: float | None = None
         self.line = Line(time=access.clock)
         # `debug` requests log lines; there is no librdkafka that would report them to a callback.
         self._lines = lines_of(config.log_settings(), None, lambda _: None)
         prefix = consumer_prefix(connection.client_id, self._settings.group_id, self._settings.instance_id)
-        self._log = PackageLog("consumer_membership.session", "SESSION", self._lines, prefix)
-        self.thread = access.make_thread(
-            self.line,
-            ThreadSettings(
-                member=self._settings,
-                protocols=config.protocol_settings(),
-                connection=connection,
-                # No start offset is looked up: nothing is fetched from it.
-                start=StartSettings(reset=OffsetReset.ERROR, read_committed=False),
-                progress=lambda: (self._polls, 0),
-                lines=self._lines,
-                recorder=recorder,
-                lock_directory=config.group_instance_id_lock_directory,
-            ),
+        self.log = PackageLog("consumer_membership.session", "SESSION", self._lines, prefix)
+        thread_settings = ThreadSettings(
+            member=self._settings,
+            protocols=config.protocol_settings(),
+            connection=connection,
+            # No start offset is looked up: nothing is fetched from it.
+            start=StartSettings(reset=OffsetReset.ERROR, read_committed=False),
+            progress=lambda: (self._polls, 0),
+            lines=self._lines,
+            recorder=recorder,
+            measure=observer.measure if config.enable_metrics_push else None,
+            shares_thread=config.shares_thread,
+            lock_directory=config.group_instance_id_lock_directory,
         )
+        self.membership_ledger = thread_settings.ledger
+        self.thread = access.make_thread(self.line, thread_settings)
         holdings = OwnedOnly()
         self.life = Lifetime(holdings, self.line.wake_up, registry)
-        self._orders = OrderQueue(self.line)
+        self.orders = OrderQueue(self.line)
+        self.ledger = ApplicationLedger()
         settings = CommitSettings(is_automatic=False, stores_by_itself=False, timeout_s=connection.socket_timeout_s)
-        self.commits = Commits(
-            OffsetBook(holdings, settings), self._orders, self.line, self.life, ledger=ApplicationLedger()
-        )
+        self.commits = Commits(OffsetBook(holdings, settings), self.orders, self.line, self.life, ledger=self.ledger)
         style = CallbackStyle(config.callback_settings(), self.line)
         self._subscriptions = Subscriptions(holdings, self.line, style)
-        self.steps = Steps(holdings, self.commits, self.line, self._orders, self._subscriptions)
+        self.steps = Steps(holdings, self.commits, self.line, self.orders, self._subscriptions)
         self._notices = Notices(self.line.wake_up)
-        self._rebalance = Rebalance(self._orders, self.steps, self._notices, self._subscriptions, None)
+        self._rebalance = Rebalance(self.orders, self.steps, self._notices, self._subscriptions, None)
         self._closing = Closing(
             self.life,
             self.line,
             self.commits,
             self._rebalance,
-            self._log,
+            self.log,
             release=self._release,
             leave_timeout_s=self._settings.leave_timeout_s,
-            has_servers=bool(connection.bootstrap_servers),
+            has_servers=self._has_servers,
         )
 
     @property
@@ -99,8 +112,15 @@ class MemberSession:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest view."""
-        return self.line.view
+        """The member's latest view; if the member itself waits for nothing, with the wait of the application."""
+        return view_of_session(
+            self.line, self._subscriptions, self.life, has_servers=self._has_servers, no_lease=_NO_LEASE
+        )
+
+    @property
+    def subscribed_at(self) -> float | None:
+        """When the application subscribed (monotonic clock); None: it is not subscribed."""
+        return self._subscriptions.subscribed_at
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         """Replace the subscription; the member joins, or updates its subscription, at the next poll.
@@ -112,7 +132,7 @@ class MemberSession:
         self._notices.clear_subscription_fatal()
         self._notices.refuse_if_fatal("Failed to set subscription")
         if self._identity is not None and self.life.claim(self._identity):
-            self._log.warning("%s", self._identity.warning())
+            self.log.warning("%s", self._identity.warning())
         self._subscriptions.subscribe(subscription, listener)
 
     def poll(self, timeout_s: float) -> bool:
@@ -126,23 +146,42 @@ class MemberSession:
             RefusedError: another error of the group, once.
         """
         self.life.check()
-        deadline = inf if timeout_s < 0 else self.line.now() + timeout_s
+        began_at = self.line.now()
+        deadline = inf if timeout_s < 0 else began_at + timeout_s
         rebalances = self.steps.rebalances
+        self.ledger.begin_poll(began_at, 0)
         try:
             with self._closing.polls.begin():
                 while self._turn() and self.steps.rebalances == rebalances:
                     left = deadline - self.line.now()
                     if left <= 0 or self.life.is_ending:
                         break
-                    self._orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, _WAIT_S))
+                    self.orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, _WAIT_S))
         finally:
+            self.ledger.end_poll(began_at, self.line.now(), 0)
             self._closing.close_if_asked()
         return self.steps.rebalances != rebalances
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a poll has more to do than to count: an order, an error to raise, or the end."""
+        return (
+            self.line.wake_up.is_set
+            or self.orders.has_waiting
+            or bool(self._notices.messages)
+            or self.line.view.state is MemberState.FATAL
+        )
+
+    def note_poll(self) -> None:
+        """Count a poll without work, and send the member the poll that it waits for; performs no order."""
+        self._note_poll()
+        if self.line.view.needs_poll:
+            self._subscriptions.announce_poll()
+
     def _turn(self) -> bool:
         """Count a poll, perform the waiting orders, raise a waiting error; False: the member closes."""
-        self._polls += 1
-        if self.line.wake_up.is_set or self._orders.has_waiting:
+        self._note_poll()
+        if self.line.wake_up.is_set or self.orders.has_waiting:
             self._rebalance.serve()
         view = self.line.view
         if view.state is MemberState.FATAL:
@@ -151,6 +190,10 @@ class MemberSession:
         if view.needs_poll:
             self._subscriptions.announce_poll()
         return not self.life.is_ending
+
+    def _note_poll(self) -> None:
+        self._polls += 1
+        self.polled_at = self.line.now()
 
     def _raise_notice(self) -> None:
         if not self._notices.messages:
@@ -181,12 +224,15 @@ class MemberSession:
 
     def _release(self) -> None:
         self.life.close()
+        self._observer.on_closing()
         self.thread.stop(STOP_S)
         self._rebalance.close()
+        self._observer.on_closed()
 
     def abandon(self) -> None:
         """Stop without leaving the group."""
         if self.life.is_ours and not self.life.is_closed:
             self.life.end()
             self.life.close()
+            self._observer.on_dropped()
             self.thread.stop(0)

@@ -19,7 +19,6 @@ from consumer_membership.metrics.membership_ledger import MembershipLedger, Stan
 from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
 from consumer_membership.runtime.application.lifetime import Lifetime
-from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from consumer_membership.runtime.application.statistics import fetched
 from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
@@ -29,13 +28,13 @@ if TYPE_CHECKING:  # few consumers have a processor
 
 
 class MetricsMeter:
-    """The metrics of one session. `view` and `health` are called in any thread."""
+    """The metrics of one session. `records`, `view` and `health` are called in any thread."""
 
     def __init__(
         self,
         thread: MembershipThread,
         life: Lifetime,
-        buffer: PrefetchBuffer,
+        records: Callable[[], int],
         membership: MembershipLedger,
         application: ApplicationLedger,
         *,
@@ -46,7 +45,7 @@ class MetricsMeter:
     ) -> None:
         self._thread = thread
         self._life = life
-        self._buffer = buffer
+        self._records = records
         self._membership = membership
         self._application = application
         self._client_id = client_id
@@ -77,7 +76,7 @@ class MetricsMeter:
             view=self._view(),
             health=health,
             membership=self._membership.counts(now),
-            application=self._application.counts(now, self._buffer.progress()[1]),
+            application=self._application.counts(now, self._records()),
             committed=MappingProxyType(committed),
             fetched=MappingProxyType({p: counts for p in health.partitions if (counts := self._fetched.get(p))}),
             throttles=sum(one.counts.throttles for one in figures.traffic),

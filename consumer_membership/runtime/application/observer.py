@@ -1,7 +1,7 @@
 """Observes one consumer: health, metrics, statistics, lifecycle events, probes and recordings.
 
-A session knows only the interface `SessionObserver`. The client creates the observer, gives it to the session and then
-calls `observe`, from which on the observer reads the session's parts.
+A session knows only the interface `session_observer.SessionObserver`. The client creates the observer, gives it to the
+session and then calls `observe`, from which on the observer reads the session's parts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from consumer_membership.runtime.application.health_monitor import HandlerSource
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.application.session_observer import attend_probes, dump_on_signal
 from consumer_membership.runtime.application.statistics import Progress, rewritten
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
-    from consumer_membership.config.settings import ProbeSettings
     from consumer_membership.health.handlers import HandlerFact
     from consumer_membership.metrics.handler_ledger import HandlerLedger
     from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
 
 class ConsumerObserver:
-    """The observer of one consumer (`session.SessionObserver`); `stats_cb` is the user's callback.
+    """The observer of one consumer (`session_observer.SessionObserver`); `stats_cb` is the user's callback.
 
     Probes also read it (`probes.thread.Watched`), and the signal handler calls it to write a recording.
     """
@@ -79,18 +79,18 @@ class ConsumerObserver:
         self._meter = MetricsMeter(
             session.thread,
             session.life,
-            session.buffer,
+            lambda: session.buffer.progress()[1],
             session.membership_ledger,
             session.ledger,
             client_id=config.client_id,
             view=lambda: session.view,
             health=self._health.health,
         )
-        if config.recorder_settings().on_signal:
-            self._dump_on_signal()
-        probes = config.probe_settings()
-        if probes.are_wanted:
-            self._register_probes(probes)
+        dump_on_signal(config, self, session.log)
+        self._probes = attend_probes(config, self, session.log)
+        if self._probes is not None:
+            # Otherwise an application that stops polling would be noticed from the first probe on only.
+            self._health.start()
 
     # ---- from the session ----
 
@@ -212,26 +212,6 @@ class ConsumerObserver:
         return self._session.view
 
     # ---- inside ----
-
-    def _register_probes(self, settings: ProbeSettings) -> None:
-        from consumer_membership.runtime.probes.pages import PATHS  # few consumers have probes
-        from consumer_membership.runtime.probes.thread import THIS_PROCESS
-
-        address = THIS_PROCESS.probes.attend(settings, self)
-        if address is not None:
-            self._session.log.info("Serving probes at http://%s: %s", address, PATHS)
-        # Otherwise an application that stops polling would be noticed from the first probe on only.
-        self._health.start()
-        self._probes = THIS_PROCESS.probes
-
-    def _dump_on_signal(self) -> None:
-        from consumer_membership.runtime.application.dump_signal import have_dumped  # few ask for it
-
-        if not have_dumped(self):
-            self._session.log.warning(
-                "recorder.signal.enable=true is ignored: a signal handler can only be set in the main thread of a "
-                "system with SIGUSR2; create the consumer in the main thread, or call consumer.dump()"
-            )
 
     def _progress(self) -> Progress:
         session = self._session

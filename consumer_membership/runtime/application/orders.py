@@ -42,6 +42,7 @@ class OrderQueue:
         line.wake_up.add_reason(lambda: bool(self._unsorted or self._waiting or self._begun))
         self._newest_attempt = 0
         self._stepped_at = float("-inf")
+        self._on_change: Callable[[], None] = lambda: None
         line.listen(self.notify)
 
     def completed_commits_go_to(self, take: Callable[[CommitCompleted], bool]) -> None:
@@ -52,6 +53,11 @@ class OrderQueue:
         """Wake all waiting calls: something has changed."""
         with self._lock:
             self._change.notify_all()
+        self._on_change()
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Also call this after each change, in any thread, for a caller that waits elsewhere; it must not wait."""
+        self._on_change = on_change
 
     def add(self, order: ApplicationEffect) -> None:
         """Add an order of the application itself, to be performed with the others."""

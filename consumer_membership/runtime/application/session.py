@@ -11,7 +11,7 @@ which knows those above it:
 | end | `closing` | the order of a close: commit, revoke, leave, release |
 | calls | `polling`, `partitions` | `poll` and `consume`; `assign`, `pause`, `seek` and similar calls |
 
-An observer is attached from outside (`SessionObserver`).
+An observer is attached from outside (`session_observer.SessionObserver`).
 
 Threads: the handle lock lets one application thread at a time use the handle, for one slice at most. Only one thread at
 a time performs steps and callbacks, and it does not hold the handle lock while a callback runs.
@@ -21,15 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.membership.waits import Wait, WaitsFor
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle, CommitCallback, RebalanceListener
@@ -45,6 +42,8 @@ from consumer_membership.runtime.application.partitions import Partitions
 from consumer_membership.runtime.application.polling import Polling
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer
 from consumer_membership.runtime.application.rebalance import Rebalance
+from consumer_membership.runtime.application.session_observer import SessionObserver
+from consumer_membership.runtime.application.session_view import view_of_session
 from consumer_membership.runtime.application.steps import Steps
 from consumer_membership.runtime.application.subscriptions import Subscriptions
 from consumer_membership.runtime.cluster_access import ClusterAccess
@@ -60,35 +59,8 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-if TYPE_CHECKING:  # it imports more than a consumer needs
-    from consumer_membership.wire.otlp import Point
-
-#: The details of waits that concern the consumption of records.
-_NO_SERVERS = "bootstrap.servers is not set; the consumer cannot connect"
+#: The detail of a wait for the lease.
 _NO_LEASE = "buffered records are withheld until the session is confirmed"
-_NO_BROKER = "librdkafka is not connected to any broker to fetch from"
-
-
-class SessionObserver(Protocol):
-    """Receives the events of one session; no method waits."""
-
-    def on_subscribed(self) -> None:
-        """The application subscribed."""
-
-    def on_statistics(self, text: str) -> None:
-        """Receive librdkafka's statistics; on the thread that polls, without the handle lock."""
-
-    def measure(self) -> tuple[Point, ...]:
-        """Return the metrics for brokers that collect them (KIP-714); on the membership thread."""
-
-    def on_closing(self) -> None:
-        """The session left its group and refuses every call from now on; may be called twice after an interrupt."""
-
-    def on_closed(self) -> None:
-        """The session released everything; may be called twice after an interrupt."""
-
-    def on_dropped(self) -> None:
-        """The session was deleted without a close; may be called by the garbage collector, in any thread."""
 
 
 class Session:
@@ -198,21 +170,13 @@ class Session:
     @property
     def view(self) -> MembershipView:
         """The member's latest view; if the member itself waits for nothing, with the wait of its records."""
-        view, since = self.line.view, self.fetcher.lost_since
-        if not self._has_servers and view.waits_for is not None:
-            return replace(view, waits_for=WaitsFor.BOOTSTRAP_SERVERS, waits_for_detail=_NO_SERVERS)
-        if view.waits_for is not None:
-            return view
-        if self.line.lease_is_over:
-            wait = Wait(what=WaitsFor.HEARTBEAT_RESPONSE, since=view.lease_until, detail=_NO_LEASE)
-        elif since is not None:
-            wait = Wait(what=WaitsFor.BROKER_CONNECTION, since=since, detail=_NO_BROKER)
-        elif (subscribed_at := self.subscriptions.waits_for_poll_since) is not None and not self.life.is_closed:
-            wait = Wait(what=WaitsFor.POLL_TO_JOIN, since=subscribed_at)
-        else:
-            return view
-        return replace(
-            view, waits_for=wait.what, waits_for_detail=wait.detail, waits_since=wait.since, waits_until=None
+        return view_of_session(
+            self.line,
+            self.subscriptions,
+            self.life,
+            has_servers=self._has_servers,
+            no_lease=_NO_LEASE,
+            broker_lost_since=self.fetcher.lost_since,
         )
 
     @property
