@@ -1,5 +1,7 @@
 """confluent-kafka's `aio` with this package's consumer: `AIOConsumer` for asyncio, and the classes that derive from it.
 
+`AIOGroupMember` is an addition: membership without fetching.
+
 All other names are those of the installed confluent-kafka release.
 """
 
@@ -8,6 +10,7 @@ from typing import TYPE_CHECKING
 import confluent_kafka.aio as _theirs
 
 from consumer_membership.aio.consumer import AIOConsumer as AIOConsumer
+from consumer_membership.aio.group_member import AIOGroupMember as AIOGroupMember
 from consumer_membership.aio.names import on_ours
 from consumer_membership.clients.names import lookup
 

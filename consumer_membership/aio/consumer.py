@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.aio import AIOConsumer as TheirConsumer
 
 from consumer_membership.aio.callbacks import Callback, LoopCallbacks
-from consumer_membership.aio.workers import WAITERS, WORKERS, AwaitedPoll, call_on_loop
+from consumer_membership.aio.workers import WAITERS, AwaitedPoll, call_in_worker
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.consumer import Consumer, Membership, session_of
@@ -397,7 +397,7 @@ class AIOConsumer(TheirConsumer):
             UseError: `recorder.enable` is false.
             OSError: the file cannot be written.
         """
-        return await self._beside(partial(self._consumer.dump, path))
+        return await call_in_worker(partial(self._consumer.dump, path))
 
     # ---- how a call is made ----
 
@@ -414,31 +414,7 @@ class AIOConsumer(TheirConsumer):
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Make a call that may take a while, unless the consumer is closed."""
         self._refuse_if_closed()
-        return await self._beside(call)
-
-    async def _beside(self, call: Callable[[], T]) -> T:
-        """Make a call in another thread. If the task is cancelled, the call continues and its result is dropped."""
-        loop = self._loop
-        made: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: T | None, error: BaseException | None) -> None:
-            if made.done():
-                return
-            if error is None:
-                made.set_result(result)  # type: ignore[arg-type]  # the call's own
-            else:
-                made.set_exception(error)
-
-        def make() -> None:
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001 - the awaited call raises it
-                call_on_loop(loop, partial(settle, None, error))
-            else:
-                call_on_loop(loop, partial(settle, result, None))
-
-        WORKERS.do(make)
-        return await made
+        return await call_in_worker(call)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

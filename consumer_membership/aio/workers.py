@@ -13,8 +13,10 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
+from typing import TypeVar
 
 from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.runtime.application.session import Session
@@ -29,6 +31,7 @@ TURN_S = 1.0
 KEPT_S = 10.0
 
 Job = Callable[[], None]
+ResultT = TypeVar("ResultT")
 
 
 class AwaitedPoll:
@@ -88,6 +91,31 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
     except RuntimeError:
         if not loop.is_closed():
             raise
+
+
+async def call_in_worker(call: Callable[[], ResultT]) -> ResultT:
+    """Make a call in another thread. If the task is cancelled, the call continues and its result is dropped."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[ResultT] = loop.create_future()
+
+    def settle(result: ResultT | None, error: BaseException | None) -> None:
+        if made.done():
+            return
+        if error is None:
+            made.set_result(result)  # type: ignore[arg-type]  # the call's own
+        else:
+            made.set_exception(error)
+
+    def make() -> None:
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - the awaited call raises it
+            call_on_loop(loop, partial(settle, None, error))
+        else:
+            call_on_loop(loop, partial(settle, result, None))
+
+    WORKERS.do(make)
+    return await made
 
 
 class Workers:
