@@ -31,7 +31,7 @@ TURN_S = 1.0
 KEPT_S = 10.0
 
 Job = Callable[[], None]
-ResultT = TypeVar("ResultT")
+T = TypeVar("T")
 
 
 class AwaitedPoll:
@@ -93,12 +93,12 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
             raise
 
 
-async def call_in_worker(call: Callable[[], ResultT]) -> ResultT:
+async def call_in_worker(call: Callable[[], T]) -> T:
     """Make a call in another thread. If the task is cancelled, the call continues and its result is dropped."""
     loop = asyncio.get_running_loop()
-    made: asyncio.Future[ResultT] = loop.create_future()
+    made: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: ResultT | None, error: BaseException | None) -> None:
+    def settle(result: T | None, error: BaseException | None) -> None:
         if made.done():
             return
         if error is None:
