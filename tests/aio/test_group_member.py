@@ -16,8 +16,7 @@ from consumer_membership.membership.effects import Problem, RaiseToApplication, 
 from consumer_membership.membership.events import LeaveRequested, Polled
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, TopicPartition
-from tests.clients.scripted import ScriptedMember
-from tests.clients.test_group_member import CONFIG, ScriptedGroupMember
+from tests.clients.scripted import SHARDS_CONFIG, ScriptedGroupMember, ScriptedMember
 from tests.support.waiting import PATIENCE_S
 
 S0, S1 = TopicPartition("shards", 0), TopicPartition("shards", 1)
@@ -182,8 +181,8 @@ def test_callbacks_of_librdkafka_are_refused() -> None:
 
     async def program() -> None:
         with pytest.raises(ConfigurationError, match="a GroupMember has no such callback"):
-            AIOGroupMember(CONFIG | {"error_cb": print})
+            AIOGroupMember(SHARDS_CONFIG | {"error_cb": print})
 
     asyncio.run(program())
     with pytest.raises(RuntimeError, match="no running event loop"):
-        AIOGroupMember(CONFIG)
+        AIOGroupMember(SHARDS_CONFIG)

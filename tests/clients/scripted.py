@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from consumer_membership import Consumer
+from consumer_membership import Consumer, GroupMember
+from consumer_membership.clients.group_member import member_session_of
 from consumer_membership.health.handlers import HandlerFact
 from consumer_membership.membership.effects import (
     ApplicationEffect,
@@ -31,6 +32,7 @@ from consumer_membership.membership.events import CommitRequested, Event, LeaveR
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.application.member_session import MemberSession
 from consumer_membership.runtime.line import CommittedOffsetsQuestion, EndOffsetsQuestion, Line, Post
 from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings, Watcher
 from consumer_membership.types import (
@@ -44,6 +46,8 @@ from tests.support.waiting import PATIENCE_S, wait_until
 EventT = TypeVar("EventT", bound=Event)
 
 MEMBER_ID = "abcdefghijklmnopqrstuv"
+#: The configuration of each `ScriptedGroupMember`.
+SHARDS_CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:1", "group.id": "shards", "log_level": 0}
 
 
 class ScriptedMember:
@@ -298,3 +302,31 @@ def signal_in_poll(consumer: ScriptedConsumer, number: signal.Signals) -> Iterat
     finally:
         is_over.set()
         sending.outcome()
+
+
+class ScriptedGroupMember(GroupMember):
+    """A group member whose membership is scripted by the test, with its callbacks noted."""
+
+    def __init__(self, **config: object) -> None:
+        self.member: ScriptedMember
+        self.calls: list[tuple[str, list[int]]] = []
+        self._open(SHARDS_CONFIG | {key.replace("_", "."): value for key, value in config.items()}, self._make)
+
+    def _make(self, line: Line, settings: ThreadSettings) -> ScriptedMember:
+        self.thread_settings = settings
+        self.member = ScriptedMember(line, settings)
+        return self.member
+
+    @property
+    def session(self) -> MemberSession:
+        """Its session."""
+        return member_session_of(self)
+
+    def joins(self) -> None:
+        """Subscribe and poll once."""
+
+        def noting(name: str) -> Any:
+            return lambda _, partitions: self.calls.append((name, [one.partition for one in partitions]))
+
+        self.subscribe(["shards"], on_assign=noting("assign"), on_revoke=noting("revoke"), on_lost=noting("lost"))
+        assert self.poll(0) is False

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import GroupMember
-from consumer_membership.clients.group_member import member_session_of
 from consumer_membership.errors import CommitError, ConfigurationError, FatalGroupError, LeaseOverError
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.membership.effects import Problem, RaiseToApplication, WarmPartitions
@@ -22,48 +20,16 @@ from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.metrics.application_ledger import CallbackKind
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES
 from consumer_membership.runtime import cluster_access
-from consumer_membership.runtime.application.member_session import MemberSession
-from consumer_membership.runtime.line import Line
-from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.runtime.probes import thread
 from consumer_membership.types import BrokerAddress, BrokerError, LeaveOption, TopicPartition
-from tests.clients.scripted import ScriptedMember
+from tests.clients.scripted import SHARDS_CONFIG, ScriptedGroupMember
 from tests.runtime.probes.watched import ask
 from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S, wait_until
 
-CONFIG: dict[str, object] = {"bootstrap.servers": "localhost:1", "group.id": "shards", "log_level": 0}
 ADDRESS = "127.0.0.1:0"
 NODE = BrokerAddress(node_id=1, host="b", port=9092)
 S0, S1 = TopicPartition("shards", 0), TopicPartition("shards", 1)
-
-
-class ScriptedGroupMember(GroupMember):
-    """A group member whose membership is scripted by the test, with its callbacks noted."""
-
-    def __init__(self, **config: object) -> None:
-        self.member: ScriptedMember
-        self.calls: list[tuple[str, list[int]]] = []
-        self._open(CONFIG | {key.replace("_", "."): value for key, value in config.items()}, self._make)
-
-    def _make(self, line: Line, settings: ThreadSettings) -> ScriptedMember:
-        self.thread_settings = settings
-        self.member = ScriptedMember(line, settings)
-        return self.member
-
-    @property
-    def session(self) -> MemberSession:
-        """Its session."""
-        return member_session_of(self)
-
-    def joins(self) -> None:
-        """Subscribe and poll once."""
-
-        def noting(name: str) -> Any:
-            return lambda _, partitions: self.calls.append((name, [one.partition for one in partitions]))
-
-        self.subscribe(["shards"], on_assign=noting("assign"), on_revoke=noting("revoke"), on_lost=noting("lost"))
-        assert self.poll(0) is False
 
 
 @pytest.fixture
@@ -197,7 +163,7 @@ def test_close_inside_a_callback_takes_place_at_the_end_of_the_poll(member: Scri
 def test_wrong_configuration_is_refused(config: dict[str, object], remedy: str) -> None:
     """Librdkafka does not check the keys here, so unknown ones are refused by name."""
     with pytest.raises(ConfigurationError, match=remedy):
-        GroupMember(CONFIG | config)
+        GroupMember(SHARDS_CONFIG | config)
 
 
 def test_membership_is_the_latest_view(member: ScriptedGroupMember) -> None:
