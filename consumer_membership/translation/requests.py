@@ -8,7 +8,7 @@ call uses its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -42,6 +42,8 @@ GROUP_CONFIG_KEYS = (SESSION_TIMEOUT_KEY, HEARTBEAT_INTERVAL_KEY)
 
 #: FindCoordinator: the key is a group id.
 _GROUP_KEY = 0
+#: From this version on, FindCoordinator has several groups (KIP-699).
+_FIRST_WITH_BATCHES = 4
 #: DescribeConfigs: the resource is a group.
 _GROUP_RESOURCE = 32
 #: ListOffsets: the caller is a consumer, not a replica.
@@ -208,10 +210,21 @@ def leaver(order: SendClassicLeave) -> MemberIdentity:
 
 def find_coordinator(versions: BrokerVersions, group_id: str) -> Call:
     """Return a FindCoordinator for this group alone, or (from version 4 on) for a batch of one."""
-    return Call(
-        api=Api.FIND_COORDINATOR,
-        version=versions.of(Api.FIND_COORDINATOR),
-        fields={"key_type": _GROUP_KEY, "key": group_id, "coordinator_keys": (group_id,)},
+    (call,) = find_coordinators(versions, (group_id,))
+    return call
+
+
+def find_coordinators(versions: BrokerVersions, group_ids: Sequence[str]) -> tuple[Call, ...]:
+    """Return one FindCoordinator for all these groups, or before version 4 one for each of them (KIP-699)."""
+    version = versions.of(Api.FIND_COORDINATOR)
+    batches = [tuple(group_ids)] if version >= _FIRST_WITH_BATCHES else [(group_id,) for group_id in group_ids]
+    return tuple(
+        Call(
+            api=Api.FIND_COORDINATOR,
+            version=version,
+            fields={"key_type": _GROUP_KEY, "key": batch[0], "coordinator_keys": batch},
+        )
+        for batch in batches
     )
 
 

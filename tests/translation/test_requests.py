@@ -191,6 +191,16 @@ def test_find_coordinator_sends_one_key_or_batch() -> None:
     assert (batch.coordinator_keys, batch.key_type) == (("g",), 0)
 
 
+def test_find_coordinators_sends_one_batch_or_one_request_for_each_group() -> None:
+    """KIP-699: Version 4 has several groups in one request."""
+    api = Api.FIND_COORDINATOR
+    singles = [on_the_wire(call, api, 3).key for call in requests.find_coordinators(only(api, 3), ("g", "h"))]
+    batches = [
+        on_the_wire(call, api, 4).coordinator_keys for call in requests.find_coordinators(only(api, 4), ("g", "h"))
+    ]
+    assert (singles, batches) == (["g", "h"], [("g", "h")])
+
+
 def test_metadata_request_of_version_7_rejects_topic_ids() -> None:
     """Version 7 has names, or null for all; a request by id raises an error that names the needed release."""
     api = Api.METADATA

@@ -21,6 +21,7 @@ from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Listener, Pinned, Purpose
+from consumer_membership.runtime.network.shared_requests import RequestBatch
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, canonical
 from consumer_membership.translation import answers, requests
 from consumer_membership.translation.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
@@ -31,6 +32,7 @@ from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import Api, BrokerVersions
 
 AnswerT = TypeVar("AnswerT")
+CallT = TypeVar("CallT", Call, tuple[Call, ...])
 
 #: The node id of a bootstrap server, before Metadata names it.
 _UNKNOWN_NODE = -1
@@ -152,7 +154,7 @@ class Cluster:
             "the names of topics",
             timeout_s,
             # Half of it: a connection that fails silently leaves time for another one.
-            lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s / 2),
+            lambda: self._topics_of(topic_ids, timeout_s / 2),
         )
         # Only a topic that exists and that this client may see has a name; its partitions may have errors.
         return {topic.topic_id: name for name, topic in found.topics.items() if topic.topic_id in topic_ids}
@@ -262,18 +264,33 @@ class Cluster:
 
         A broker that does not answer within `timeout_s` (socket.timeout.ms at most) loses its connection.
         """
+        key = "coordinator", timeout_s
 
-        async def ask() -> BrokerAddress:
-            connection = await self._any()
-            call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
-            message = await self._ask(connection, call, self._patience_s(timeout_s))
-            found = answers.find_coordinator(message, group_id)
-            if isinstance(found, BrokerError):
-                raise _refusal(found)
-            self._connections.clear_backoff(found)
-            return found
+        async def look_up() -> BrokerAddress | BrokerError:
+            requests_now = self._connections.shared_requests
+            return await requests_now.in_batch(key, group_id, lambda groups: self._coordinators_of(groups, timeout_s))
 
-        return await self._connections.together(("coordinator", group_id, timeout_s), ask)
+        # A later call for a group whose lookup is in flight waits for that lookup.
+        found = await self._connections.shared_requests.together((*key, group_id), look_up)
+        if isinstance(found, BrokerError):
+            raise _refusal(found)
+        self._connections.clear_backoff(found)
+        return found
+
+    async def _coordinators_of(
+        self, groups: RequestBatch[str], timeout_s: float | None
+    ) -> Mapping[str, BrokerAddress | BrokerError]:
+        """Look up all groups with one request, or with one each at brokers before version 4 of FindCoordinator."""
+        connection = await self._any()
+        group_ids = groups.take()
+        calls = negotiated(connection, lambda versions: requests.find_coordinators(versions, group_ids))
+        limit_s = self._patience_s(timeout_s)
+        messages = await asyncio.gather(*(self._ask(connection, call, limit_s) for call in calls))
+        of_all = messages * len(group_ids) if len(messages) == 1 else messages
+        return {
+            group_id: answers.find_coordinator(message, group_id)
+            for group_id, message in zip(group_ids, of_all, strict=True)
+        }
 
     async def with_coordinator(
         self,
@@ -407,11 +424,17 @@ class Cluster:
     async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
         may_create = self._settings.allow_auto_create_topics
         wanted = None if names is None else frozenset(names)
-        return await self._connections.together(
+        return await self._connections.shared_requests.together(
             ("metadata", wanted),
             lambda: self._metadata(
                 lambda versions: requests.metadata_of_names(versions, wanted, may_create=may_create)
             ),
+        )
+
+    async def _topics_of(self, topic_ids: frozenset[UUID], timeout_s: float) -> ClusterMetadata:
+        return await self._connections.shared_requests.together(
+            ("names", topic_ids, timeout_s),
+            lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s),
         )
 
     async def _metadata(
@@ -536,8 +559,8 @@ class Cluster:
             self._on_coordinator_lost(broker, str(error))
 
 
-def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call]) -> Call:
-    """The call in the version for this broker; raises a permanent refusal if it has none (UNSUPPORTED_VERSION)."""
+def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], CallT]) -> CallT:
+    """The call or calls in the version for this broker; a permanent refusal if it has none (UNSUPPORTED_VERSION)."""
     try:
         return build(connection.versions)
     except UnsupportedProtocolError as error:

@@ -7,7 +7,8 @@ A broker handles one connection's requests one after the other. Three rules foll
   response to one member's commit does not delay another member's heartbeat.
 - JoinGroup and SyncGroup have one for each member, because they wait at the coordinator for other members.
 
-Clients that request the same thing at the same time, such as the metadata of a topic, share one request (`together`).
+Clients that request the same thing at the same time, such as the metadata of a topic, share one request, and those that
+look up the coordinators of several groups send one request for all of them (`shared_requests`).
 
 A client that has a request without a response on a lane sends the next one on the same lane (`Pinned`), so that a
 commit cannot be overtaken by the leave after it, nor a leave by the join after that.
@@ -18,13 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from enum import Enum
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
@@ -32,14 +33,13 @@ from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.runtime.failures import FailureLog, logger
 from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.shared_requests import SharedRequests
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
 from consumer_membership.text import speakable
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.connection import ExpectedBroker, WrongBrokerError
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api
-
-AnswerT = TypeVar("AnswerT")
 
 #: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
 #: s.
@@ -174,8 +174,8 @@ class Connections:
         self._traffic: dict[tuple[Purpose, str, int], Traffic] = {}
         #: The broker of each connection, by the address.
         self._addresses: dict[tuple[str, int], BrokerAddress] = {}
-        #: The requests in flight that later callers share.
-        self._shared_requests: dict[object, asyncio.Task[Any]] = {}
+        #: The requests that several clients make at the same moment.
+        self.shared_requests = SharedRequests()
         self._is_closed = False
         #: The id of the cluster; None: not known yet.
         self.cluster_id: str | None = None
@@ -205,20 +205,6 @@ class Connections:
             BrokerTraffic(is_of_group=purpose is not Purpose.CLUSTER, host=host, port=port, counts=traffic.snapshot())
             for (purpose, host, port), traffic in self._traffic.copy().items()
         )
-
-    async def together(self, key: object, ask: Callable[[], Coroutine[None, None, AnswerT]]) -> AnswerT:
-        """Return the result of `ask`, or of the call with an equal key that is in flight; raises its exception."""
-        task: asyncio.Task[AnswerT] | None = self._shared_requests.get(key)
-        if task is None:
-            task = self._shared_requests[key] = asyncio.create_task(ask(), name="request of several clients")
-            task.add_done_callback(partial(self._answered, key))
-        # The end of one caller leaves the request to the others.
-        return await asyncio.shield(task)
-
-    def _answered(self, key: object, task: asyncio.Task[Any]) -> None:
-        del self._shared_requests[key]
-        if not task.cancelled():
-            task.exception()  # no caller may be left, about which asyncio would complain
 
     def any_open(self, purpose: Purpose) -> BrokerConnection | None:
         """The open connection for this purpose with the fewest requests, if there is one."""
@@ -353,9 +339,10 @@ class Connections:
     async def close(self) -> None:
         """End all connections and all attempts; later calls fail."""
         self._is_closed = True
-        attempts: list[asyncio.Task[Any]] = [*self._dialing.values(), *self._shared_requests.values()]
+        attempts = tuple(self._dialing.values())
         for attempt in attempts:
             attempt.cancel()
+        await self.shared_requests.close()
         await asyncio.gather(*attempts, return_exceptions=True)
         standing = list(self._open.values())
         self._open.clear()

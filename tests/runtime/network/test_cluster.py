@@ -320,6 +320,42 @@ def test_find_coordinator_returns_the_coordinator(versions: tuple[int, int]) -> 
         assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
 
 
+@pytest.mark.parametrize(("versions", "expected"), [((0, 3), 20), ((0, 6), 1)])
+def test_find_coordinator_of_many_groups_at_once_is_one_request(versions: tuple[int, int], expected: int) -> None:
+    """KIP-699: from version 4 on, the lookups that wait at the same moment go together; one refusal is of one group."""
+
+    def find(request: Received) -> Answer:
+        found = broker.own_answer(request)
+        if request.version < 4:
+            return found
+        coordinators = tuple(
+            replace(one, error_code=ErrorCode.group_authorization_failed) if one.key == "g7" else one
+            for one in found.coordinators
+        )
+        return replace(found, coordinators=coordinators)
+
+    async def look_up(client: Cluster) -> list[object]:
+        lookups = (client.find_coordinator(f"g{number}") for number in range(20))
+        return await asyncio.gather(*lookups, return_exceptions=True)
+
+    with ScriptedBroker(answers(find=find), versions={**NEWEST, FIND: versions}) as broker:
+        found = with_client(broker.servers, look_up)
+        refused = [number for number, one in enumerate(found) if one != node(broker, 1)]
+        assert (len(broker.requests(FIND)), refused) == (expected, [7] if expected == 1 else [])
+
+
+def test_find_coordinator_of_a_later_moment_is_another_request() -> None:
+    """A request has the groups of the moment when it was written, each once."""
+
+    async def look_up(client: Cluster) -> list[object]:
+        first = await asyncio.gather(client.find_coordinator("a"), client.find_coordinator("a"))
+        return [*first, await client.find_coordinator("b")]
+
+    with ScriptedBroker() as broker:
+        assert with_client(broker.servers, look_up) == [node(broker, 1)] * 3
+        assert [request.entity.coordinator_keys for request in broker.requests(FIND)] == [("a",), ("b",)]
+
+
 @pytest.mark.parametrize(("code", "retriable"), [(14, True), (15, True), (30, False)])
 def test_find_coordinator_refusal_reports_whether_it_is_retriable(code: int, retriable: bool) -> None:  # noqa: FBT001
     """A fresh cluster has no coordinator yet, but a missing permission stays missing."""
