@@ -111,10 +111,12 @@ class BrokerConnection(asyncio.Protocol):
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
-        #: Until when the broker reads nothing (KIP-219), and the bytes that are written then, in their order.
+        #: Until when the broker reads nothing (KIP-219).
         self._throttled_until = 0.0
+        #: The bytes that are written later, in their order, and what writes them: at the end of the throttle, or in the
+        #: next turn of the loop, with the other requests of this turn.
         self._withheld: list[bytes] = []
-        self._release: asyncio.TimerHandle | None = None
+        self._release: asyncio.Handle | None = None
         self._used_at = asyncio.get_running_loop().time()
         #: When the peer last sent something; 0: never.
         self.heard_at = 0.0
@@ -205,6 +207,8 @@ class BrokerConnection(asyncio.Protocol):
     def drop(self, error: TransportError) -> None:
         """Give up the connection for this reason, without waiting for its end."""
         if self._error is None:
+            if self.throttled_s <= 0:
+                self._write_withheld()
             self.on_closed = None
             self._fail(error)
 
@@ -225,9 +229,16 @@ class BrokerConnection(asyncio.Protocol):
             self._take(event)
 
     def _write(self, data: bytes) -> None:
-        """Write now, or when the broker reads again."""
+        """Write now, or when the broker reads again; while a response is awaited, once in each turn of the loop.
+
+        Requests of many members then need one system call. Each call lets another thread of the program run, which
+        returns the interpreter only after 5 ms if it is busy (`sys.getswitchinterval`).
+        """
         if self._release is not None:
             self._withheld.append(data)
+        elif self._unanswered:
+            self._withheld.append(data)
+            self._release = asyncio.get_running_loop().call_soon(self._write_withheld)
         elif self._transport is not None:
             self._transport.write(data)
 

@@ -48,6 +48,11 @@ def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call:
     return requests.consumer_group_heartbeat(connection.versions, "g", Heartbeat(member_id="m", member_epoch=epoch))
 
 
+def epoch_of(request: Received) -> Answer:
+    """A response with the epoch of the request."""
+    return heartbeat_answer(epoch=request.entity.member_epoch)
+
+
 async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
     """A connection to the broker's first node."""
     return await connect(*broker.servers[0], settings, ConnectionSecurity(settings))
@@ -82,8 +87,44 @@ def test_requests_may_overlap_and_get_their_own_responses() -> None:
         await connection.close()
         return [answer.member_epoch for answer in answers]
 
-    with ScriptedBroker(heartbeats_answered_by(lambda r: heartbeat_answer(epoch=r.entity.member_epoch))) as broker:
+    with ScriptedBroker(heartbeats_answered_by(epoch_of)) as broker:
         assert asyncio.run(run()) == list(range(20))
+
+
+def test_requests_of_one_turn_need_one_write_while_a_response_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request goes at once; a system call for each of the others would let other threads run each time."""
+    writes: list[int] = []
+
+    async def run() -> list[int]:
+        connection = await connected(broker)
+        transport = connection._transport
+        assert transport is not None
+        write = transport.write
+        monkeypatch.setattr(transport, "write", lambda data: (writes.append(len(data)), write(data)))
+        asked = [connection.request(heartbeat(connection, epoch), PATIENCE_S) for epoch in range(20)]
+        answers = await asyncio.gather(*asked)
+        await connection.close()
+        return [answer.member_epoch for answer in answers]
+
+    with ScriptedBroker(heartbeats_answered_by(epoch_of)) as broker:
+        assert (asyncio.run(run()), len(writes)) == (list(range(20)), 2)
+
+
+def test_closed_connection_has_sent_the_requests_before() -> None:
+    """A member that leaves and closes at once sends its leave, although a response is awaited."""
+
+    async def run() -> None:
+        connection = await connected(broker)
+        asked = [
+            asyncio.create_task(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in range(3)
+        ]
+        await asyncio.sleep(0)  # all are begun
+        connection.drop(TransportError("the end"))
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    with ScriptedBroker(heartbeats_answered_by(lambda _: DROP)) as broker:
+        asyncio.run(run())
+        broker.wait_for(68, 3)
 
 
 def test_late_response_is_dropped_and_the_next_request_succeeds() -> None:
