@@ -3,15 +3,15 @@
 A broker handles one connection's requests one after the other. Three rules follow:
 
 - Heartbeats, commits and committed offsets have connections of their own, because other requests would delay them.
-- Each of both kinds has up to `LANES` connections to a broker, and one as long as responses come quickly: a slow
-  response to one member's commit does not delay another member's heartbeat.
+- Each of both kinds has up to `MAX_CONNECTIONS` to a broker, and one as long as responses come quickly: a slow response
+  to one member's commit does not delay another member's heartbeat.
 - JoinGroup and SyncGroup have one for each member, because they wait at the coordinator for other members.
 
 Clients that request the same thing at the same time, such as the metadata of a topic, share one request, and those that
 look up the coordinators of several groups send one request for all of them (`shared_requests`).
 
-A client that has a request without a response on a lane sends the next one on the same lane (`Pinned`), so that a
-commit cannot be overtaken by the leave after it, nor a leave by the join after that.
+A client that has a request without a response on a connection sends the next one on the same connection (`Pinned`), so
+that a commit cannot be overtaken by the leave after it, nor a leave by the join after that.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api
 #: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
 #: s.
 _HEAD_START_S = 0.5
-#: The greatest number of connections of one kind to one broker. Another one is opened when each has this number of
-#: requests without a response, or an oldest one that has waited this long. A coordinator answers a heartbeat within a
-#: few milliseconds, and the join of a new group when it is written, for which joins on other connections need not wait.
-LANES, FULL, BLOCKED_AFTER_S = 16, 4, 0.02
+#: The greatest number of connections of one kind to one broker.
+MAX_CONNECTIONS = 16
+#: Another connection is opened when a request would wait this long on each of the open ones. A coordinator answers a
+#: heartbeat in less than a millisecond, and the join of a new group when it is written, for which joins on other
+#: connections need not wait.
+BLOCKED_AFTER_S = 0.02
 #: How long a request waits for an additional connection; then it takes the best one that there is.
-_LANE_WAIT_S = 0.1
-#: Additional lanes are closed after this idle time.
-LANE_IDLE_S = 30.0
+_ADDITIONAL_WAIT_S = 0.1
+#: Additional connections are closed after this idle time.
+ADDITIONAL_IDLE_S = 30.0
 
 
 class Purpose(Enum):
@@ -109,8 +111,10 @@ class _Key(NamedTuple):
     purpose: Purpose
     host: str
     port: int
-    #: The lane, or the member whose connection this is.
-    lane: int | Listener = 0
+    #: 0: the first connection to this broker for this purpose; the others are additional.
+    number: int = 0
+    #: The member whose connection this is; None: all members share it.
+    owner: Listener | None = None
 
 
 class _BrokerBackoff:
@@ -192,7 +196,7 @@ class Connections:
         if listener not in self._listeners:
             return
         self._listeners.remove(listener)
-        for key in [key for key in (*self._open, *self._dialing) if key.lane is listener]:
+        for key in [key for key in (*self._open, *self._dialing) if key.owner is listener]:
             if key in self._dialing:
                 self._dialing[key].cancel()
             if key in self._open:
@@ -207,7 +211,7 @@ class Connections:
         )
 
     def any_open(self, purpose: Purpose) -> BrokerConnection | None:
-        """The open connection for this purpose with the fewest requests, if there is one."""
+        """The open connection for this purpose on which a request waits least, if there is one."""
         standing = [connection for key, connection in self._open.items() if key.purpose is purpose]
         return min(standing, key=_load, default=None)
 
@@ -231,35 +235,53 @@ class Connections:
             TransportError: there is none, and none could be made in time.
         """
         if purpose is not Purpose.REBALANCE or listener is None:
-            return await self._lane(purpose, broker, timeout_s)
-        return await self._get(_Key(purpose, broker.host, broker.port, listener), broker, timeout_s)
+            return await self._get_shared(purpose, broker, timeout_s)
+        return await self._get(_Key(purpose, broker.host, broker.port, owner=listener), broker, timeout_s)
 
-    async def _lane(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
-        """The connection to this broker with the fewest requests; an additional one if each is blocked."""
+    async def _get_shared(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
+        """The first connection to this broker that is not blocked; an additional one if each is."""
         first = self._open.get(_Key(purpose, broker.host, broker.port))
         if first is not None and not first.unanswered:  # nearly always
             return first
-        lanes = [_Key(purpose, broker.host, broker.port, lane) for lane in range(LANES)]
-        best = self._best(lanes)
+        keys = [_Key(purpose, broker.host, broker.port, number) for number in range(MAX_CONNECTIONS)]
+        best = self._best(keys)
         if best is None:
             # Others may have waited for it too.
-            await self._get(lanes[0], broker, timeout_s)
-            best = self._best(lanes)
-        free = next((key for key in lanes if key not in self._open), None)
-        if best is not None and (not _is_blocked(best) or free is None or self._backoff(broker).wait_s > 0):
-            return best
-        if best is not None and free is not None:
-            await asyncio.wait((self._dial(free, broker),), timeout=min(timeout_s, _LANE_WAIT_S))
-            best = self._best(lanes)
+            await self._get(keys[0], broker, timeout_s)
+            best = self._best(keys)
+        if best is not None and _is_blocked(best):
+            await _responses_read()
+            best = await self._additional(keys, broker, min(timeout_s, _ADDITIONAL_WAIT_S))
         if best is None:
             raise TransportError(
                 self._backoff(broker).reason or f"{broker.host}:{broker.port}: the connection is closed"
             )
         return best
 
-    def _best(self, lanes: Sequence[_Key]) -> BrokerConnection | None:
-        """The open lane with the fewest requests."""
-        return min((self._open[key] for key in lanes if key in self._open), key=_load, default=None)
+    async def _additional(
+        self, keys: Sequence[_Key], broker: BrokerAddress, longest_s: float
+    ) -> BrokerConnection | None:
+        """The first connection that is not blocked, an additional one, or the fastest after a wait for one.
+
+        Each request that waits here opens another connection, so that a coordinator gets the joins of many members at
+        the same time.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + longest_s
+        while True:
+            best = self._best(keys)
+            closed = [key for key in keys if key not in self._open]
+            left_s = deadline - clock()
+            if best is None or not _is_blocked(best) or not closed or left_s <= 0 or self._backoff(broker).wait_s > 0:
+                return best
+            key = next((key for key in closed if key not in self._dialing), None) or random.choice(closed)  # noqa: S311
+            await asyncio.wait((self._dial(key, broker),), timeout=left_s)
+
+    def _best(self, keys: Sequence[_Key]) -> BrokerConnection | None:
+        """The first open connection that is not blocked, so that additional ones become idle; else the fastest one."""
+        standing = [self._open[key] for key in keys if key in self._open]
+        free = (connection for connection in standing if not _is_blocked(connection))
+        return next(free, None) or min(standing, key=_load, default=None)
 
     async def _get(self, key: _Key, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
         standing = self._open.get(key)
@@ -385,8 +407,7 @@ class Connections:
         self._open[key] = connection
         self._addresses[key.host, key.port] = broker
         connection.on_closed = partial(self._closed, connection, key, broker)
-        is_additional = isinstance(key.lane, int) and key.lane > 0
-        self._close_when_idle(connection, LANE_IDLE_S if is_additional else inf)
+        self._close_when_idle(connection, ADDITIONAL_IDLE_S if key.number else inf)
         return connection
 
     def _expected(self, broker: BrokerAddress) -> ExpectedBroker | None:
@@ -454,12 +475,18 @@ class Connections:
         return backoff
 
 
-def _load(connection: BrokerConnection) -> tuple[bool, int]:
-    return _is_blocked(connection), connection.unanswered
+def _load(connection: BrokerConnection) -> tuple[float, int]:
+    return connection.delay_s, connection.unanswered
 
 
 def _is_blocked(connection: BrokerConnection) -> bool:
-    return connection.unanswered >= FULL or connection.delay_s > BLOCKED_AFTER_S
+    return connection.delay_s > BLOCKED_AFTER_S
+
+
+async def _responses_read() -> None:
+    """Let the loop read the responses that have arrived: a busy process is late, not the broker."""
+    await asyncio.sleep(0)  # the loop finds the sockets with bytes
+    await asyncio.sleep(0)  # and has read them
 
 
 def _closed(broker: BrokerAddress) -> TransportError:

@@ -64,6 +64,11 @@ FAMILIES = MappingProxyType(
 _SocketAddress: TypeAlias = Any
 _HIGHEST_PORT = 2**16 - 1
 
+#: The broker's time for one request until it has been measured: a coordinator answers after it has written a record.
+_FIRST_ANSWER_S = 0.005
+#: The part of each response in the average.
+_NEWEST_SHARE = 1 / 8
+
 
 class AnswerTimedOutError(TransportError):
     """The connection is open, but the response did not come in time."""
@@ -111,6 +116,9 @@ class BrokerConnection(asyncio.Protocol):
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
+        #: The broker's time for one request, as an average, and when it sent its latest response.
+        self._answer_s = _FIRST_ANSWER_S
+        self._answered_at = 0.0
         #: Until when the broker reads nothing (KIP-219).
         self._throttled_until = 0.0
         #: The bytes that are written later, in their order, and what writes them: at the end of the throttle, or in the
@@ -138,8 +146,13 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def delay_s(self) -> float:
-        """How long the oldest request without a response has waited; 0 if there is none."""
-        return asyncio.get_running_loop().time() - self._unanswered[0] if self._unanswered else 0.0
+        """How long another request would wait here for the earlier ones; 0 if each has its response.
+
+        At least as long as the oldest one has waited, because a broker handles one request after the other.
+        """
+        if not self._unanswered:
+            return 0.0
+        return max(asyncio.get_running_loop().time() - self._unanswered[0], len(self._unanswered) * self._answer_s)
 
     @property
     def versions(self) -> BrokerVersions:
@@ -284,7 +297,7 @@ class BrokerConnection(asyncio.Protocol):
                 self._write(data)
                 self._renew_within(session_s)
             case ResponseReceived(correlation_id=correlation_id, message=message):
-                self._unanswered.popleft()
+                self._note_answer(self._unanswered.popleft())
                 waiter = self._waiting.get(correlation_id)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(message)
@@ -292,6 +305,13 @@ class BrokerConnection(asyncio.Protocol):
                 self._fail(type(error)(f"{self.peer}: {error}"))
             case _:
                 assert_never(event)
+
+    def _note_answer(self, written_at: float) -> None:
+        """Count the broker's time for one request: since the response before it, or since it was written."""
+        now = self._used_at
+        took_s = now - max(written_at, self._answered_at)
+        self._answer_s += (took_s - self._answer_s) * _NEWEST_SHARE
+        self._answered_at = now
 
     def _renew_within(self, session_s: float | None) -> None:
         if session_s is not None:

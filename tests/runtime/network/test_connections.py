@@ -103,6 +103,7 @@ def test_connections_are_shared_by_broker_and_purpose() -> None:
 def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request without a response blocks its connection for others; its own client stays there, in order."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
+    monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
     gate = Gate()
 
     async def act(pool: Connections) -> list[bool]:
@@ -122,6 +123,80 @@ def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.Monke
 
     with ScriptedBroker(metadata_later) as broker:
         assert with_connections(act) == [False, True, True, True, False, True]
+
+
+def test_blocked_requests_open_several_connections_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The joins of many new groups wait for each other at the coordinator only if they are on one connection."""
+    monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
+    monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
+    gate = Gate()
+
+    async def act(pool: Connections) -> int:
+        first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        asked = asyncio.create_task(first.request(requests.metadata_of_names(first.versions, ()), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        waiting = [asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S)) for _ in range(5)]
+        await asyncio.sleep(0)  # they let the loop read the responses that have arrived
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        dialed = len(pool._dialing)
+        await asyncio.gather(*waiting)
+        gate.open()
+        await asked
+        return dialed
+
+    def metadata_later(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == METADATA else None
+
+    with ScriptedBroker(metadata_later) as broker:
+        assert with_connections(act) == 5
+
+
+def test_many_requests_need_no_other_connection_to_a_quick_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the number of requests counts but their time: an additional connection costs a file and a handshake."""
+    monkeypatch.setattr(connections, "BLOCKED_AFTER_S", PATIENCE_S)
+    gate = Gate()
+
+    async def act(pool: Connections) -> list[bool]:
+        first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        call = requests.metadata_of_names(first.versions, ())
+        asked = [asyncio.create_task(first.request(call, PATIENCE_S)) for _ in range(50)]
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        again = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        gate.open()
+        await asyncio.gather(*asked)
+        return [first is again]
+
+    def metadata_later(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == METADATA else None
+
+    with ScriptedBroker(metadata_later) as broker:
+        assert with_connections(act) == [True]
+
+
+def test_additional_connection_is_not_used_while_the_first_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes idle and is closed then, also if it has fewer requests."""
+    monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
+    monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
+    gate = Gate()
+
+    async def act(pool: Connections) -> list[bool]:
+        first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        call = requests.metadata_of_names(first.versions, ())
+        asked = asyncio.create_task(first.request(call, PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        second = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        monkeypatch.setattr(connections, "BLOCKED_AFTER_S", PATIENCE_S)
+        third = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        gate.open()
+        await asked
+        return [second is first, third is first]
+
+    def metadata_later(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == METADATA else None
+
+    with ScriptedBroker(metadata_later) as broker:
+        assert with_connections(act) == [False, True]
 
 
 def test_rebalance_has_a_connection_for_each_member_which_ends_with_it() -> None:

@@ -127,6 +127,28 @@ def test_closed_connection_has_sent_the_requests_before() -> None:
         broker.wait_for(68, 3)
 
 
+def test_delay_of_a_connection_follows_from_the_time_of_its_requests() -> None:
+    """A request waits for the earlier ones; each takes the average time, 5 ms before the first response."""
+
+    async def run() -> list[bool]:
+        connection = await connected(broker)
+        assert connection.delay_s == 0.0
+        asked = [
+            asyncio.create_task(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in range(20)
+        ]
+        await asyncio.sleep(0)  # all are begun
+        before = connection.delay_s
+        gate.open()
+        await asyncio.gather(*asked)
+        after = connection.delay_s
+        await connection.close()
+        return [before >= 20 * 0.005, after == 0.0]
+
+    gate = Gate()
+    with ScriptedBroker(heartbeats_answered_by(lambda request: Later(epoch_of(request), gate))) as broker:
+        assert asyncio.run(run()) == [True, True]
+
+
 def test_late_response_is_dropped_and_the_next_request_succeeds() -> None:
     """H09: a request that timed out leaves the connection usable, and its late response affects no other request."""
     gate = Gate()
