@@ -17,6 +17,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.application.commits import ANSWER_GRACE_S
 from consumer_membership.types import ConflictPolicy
 from tests.support.kubernetes_schemas import check, resources
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "kubernetes"
@@ -150,18 +151,30 @@ def test_entrypoint_forwards_the_signal_and_returns_the_exit_code() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "runs\n"
         process.terminate()
-        assert process.communicate(timeout=60) == ("ends\n", "")
+        assert process.communicate(timeout=PATIENCE_S) == ("ends\n", "")
         assert process.returncode == 7
+
+
+#: Its child process has started when the program ends: the entrypoint's second is for the leave alone.
+_DIES = """
+import os, time
+has_started, starts = os.pipe()
+if os.fork() == 0:
+    os.write(starts, b"x")
+    time.sleep(0.1)
+    print("left the group", flush=True)
+    os._exit(0)
+os.read(has_started, 1)
+os.kill(os.getpid(), 9)
+"""
 
 
 @pytest.mark.slow
 def test_entrypoint_waits_for_the_guardian_of_a_killed_program() -> None:
     """The entrypoint gives child processes of a killed program time to finish; a guardian leaves the group."""
-    left = "import time; time.sleep(0.3); print('left the group', flush=True)"
-    dies = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}]); os.kill(os.getpid(), 9)"
-    with run(sys.executable, "-c", dies) as process:
+    with run(sys.executable, "-c", _DIES) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "left the group\n"
         assert process.poll() is None
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 137

@@ -85,8 +85,15 @@ def test_timeline_reports_missing_group_immediately(kafka: Broker, tmp_path: Pat
     group, err = unique("group"), io.StringIO()
     query = GroupQuery(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
     heard: list[str] = []
+    now = 0.0
+
+    def wait(pause_s: float) -> None:
+        nonlocal now
+        heard.append(err.getvalue())
+        now += pause_s
+
     options = TimelineOptions(query=query, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
-    assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 1
+    assert draw_timeline(options, io.StringIO(), err, wait, lambda: now) == 1
     words = f"The group could not be described: Group {group} not found."
     assert heard[0] == f"consumer-membership timeline: {words}\n"
     assert err.getvalue() == heard[0]

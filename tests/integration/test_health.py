@@ -224,12 +224,16 @@ def test_health_is_stuck_if_one_partition_is_blocked_while_another_moves(
 
     found = health_until(
         consumer,
-        lambda health: health.verdict is V.STUCK and bool(health.partitions[moving].position),
+        # A busy machine can also delay the other partition's records until it appears stuck.
+        lambda health: (
+            health.verdict is V.STUCK
+            and bool(health.partitions[moving].position)
+            and not health.partitions[moving].is_stuck
+        ),
         "one partition that is stuck, and one that moves",
         write_and_poll,
     )
     assert found.why.startswith(f"{topic}-0 is stuck at offset 0")
-    assert not found.partitions[moving].is_stuck
     writer.abort_transaction(PATIENCE_S)
 
 

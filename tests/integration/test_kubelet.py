@@ -222,8 +222,8 @@ def test_broker_outage_makes_the_pod_unready_without_a_restart(own_broker: Broke
     with here.pod() as pod:
         pod.wait(lambda: pod.is_ready)
         own_broker.kill_node(1)
-        pod.wait(lambda: not pod.is_ready)
-        assert any("unreachable" in one.body for one in pod.of(READINESS))
+        # On a busy machine, late responses can make the pod unready first.
+        pod.wait(lambda: not pod.is_ready and "unreachable" in pod.of(READINESS)[-1].body)
         pod.wait_probes(LIVENESS, 5)
         own_broker.start_node(1)
         own_broker.wait_ready()

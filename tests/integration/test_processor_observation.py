@@ -122,6 +122,7 @@ def test_dead_letters_are_counted_reported_and_recorded(kafka: Broker, tmp_path:
     produce(kafka.bootstrap_servers, topic, [(f"k{n}", str(n)) for n in range(20)])
     address, config = probe_at()
     handled = Handled()
+    handled.hold("7")
     handled.fail("7", lambda: ValueError("secret contents"))
     events: Queue[LifecycleEvent] = Queue()
     dead: list[object] = []
@@ -136,6 +137,7 @@ def test_dead_letters_are_counted_reported_and_recorded(kafka: Broker, tmp_path:
     )
     with running(run):
         run.processor.on_event(events.put)
+        handled.release()
         event = next_of(events, LifecycleKind.DEAD_LETTERED)
         assert (event.records, event.cause) == (((topic, 0, 7),), "dead-lettered 1 record (ValueError: 1)")
         handled.wait_for(lambda: len(handled.ended) == 19, "all other records")

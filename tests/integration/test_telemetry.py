@@ -109,13 +109,15 @@ def test_telemetry_of_a_classic_member_includes_joins_and_syncs(metrics: Receive
     client_id = unique("client")
     names = [f"{PREFIX}coordinator.{of}.{end}" for of in ("join", "sync") for end in ("rate", "time.avg", "time.max")]
     with member(metrics, client_id, topic, group_protocol="classic") as consumer:
-        poll_until(
-            lambda: len(consumer.assignment()) == 2 and len(metrics.pushes(client_id)) >= 3,
-            "two partitions and three pushes",
-            consumer,
-        )
+
+        def are_pushed() -> bool:
+            """Whether a push after the join has each metric: pushes begin before the join."""
+            pushed = metrics.pushes(client_id)
+            return bool(pushed) and all(pushed[-1].values.get((name,), 0.0) > 0.0 for name in names)
+
+        poll_until(lambda: len(consumer.assignment()) == 2, "two partitions", consumer)
+        poll_until(are_pushed, "a push with the join and the sync", consumer, seen=lambda: metrics.pushes(client_id))
         pushed = metrics.pushes(client_id)
-    assert all(pushed[-1].values[name,] > 0.0 for name in names)
     for of in ("join", "sync"):
         assert sum(one.values.get((f"{PREFIX}coordinator.{of}.total",), 0.0) for one in pushed) == 1.0
 

@@ -16,6 +16,7 @@ from consumer_membership.aio import AIOConsumer
 from consumer_membership.errors import UseError
 from consumer_membership.processing import Processor
 from consumer_membership.testing import FakeCluster
+from tests.support.waiting import PATIENCE_S
 
 EARLIEST = {"auto.offset.reset": "earliest"}
 
@@ -64,7 +65,7 @@ def test_virtual_time_moves_only_with_calls_that_wait(cluster: FakeCluster) -> N
     began = time.monotonic()
     for _ in range(5):
         assert consumer.poll(60) is None
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 150  # half of the virtual time, for a busy machine
     assert calls == [("assigned", 1)]
     assert cluster.engine.now() >= 300
 
@@ -324,11 +325,13 @@ def test_aio_consumer_receives_records_and_rebalances() -> None:
 
 def test_processor_writes_outputs_and_commits() -> None:
     """A `Processor` with threads, outputs and dead letters runs on real time."""
-    handled = threading.Event()
+    handled: list[object] = []
+    all_are_handled = threading.Event()
 
     def handle(message: Message) -> None:
-        if message.value() == b"9":
-            handled.set()
+        handled.append(message.value())
+        if len(handled) == 10:
+            all_are_handled.set()
 
     with FakeCluster(time="real", partitions=2) as cluster, cluster.installed():
         for value in range(10):
@@ -337,7 +340,7 @@ def test_processor_writes_outputs_and_commits() -> None:
         processor = Processor(config, ["orders"], handle)
         thread = threading.Thread(target=processor.run)
         thread.start()
-        assert handled.wait(20)
+        assert all_are_handled.wait(PATIENCE_S)
         processor.stop()
         thread.join()
         assert sum(cluster.committed("workers").values()) == 10
