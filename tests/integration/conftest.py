@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from consumer_membership.devbroker import Broker
+from consumer_membership.membership.consumer import claim
 from tests.integration.grounds import MODES, SOME, VERSIONS, Ground
 from tests.support.brokers import RunBrokers
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(params=SOME)
@@ -30,3 +32,9 @@ def own_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Itera
     """A broker that this test may stop and start."""
     with broker_pool.own(request.param) as broker:
         yield broker
+
+
+@pytest.fixture
+def late_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let members of this process learn late of an older holder: a busy machine can need longer than 2 s for a join."""
+    monkeypatch.setattr(claim, "NEWEST_FOR_S", PATIENCE_S)

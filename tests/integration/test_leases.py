@@ -24,7 +24,7 @@ from tests.support.proxy import Proxy
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("late_newcomers")]
 
 
 @pytest.fixture
