@@ -34,7 +34,7 @@ from tests.support.kafka import commit, create_topic, produce, read_committed, u
 from tests.support.prometheus import promtool
 from tests.support.secured import Materials, Way, client_config
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PROCESS_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -593,7 +593,7 @@ def test_tests_of_an_application_are_those_of_the_page() -> None:
 def test_compose_files_match_the_schema_of_docker_compose(path: str) -> None:
     """Each compose file is valid; the schema is part of check-jsonschema."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(ROOT / path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PROCESS_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -16,7 +16,7 @@ import pytest
 from consumer_membership.devbroker import Broker
 from tests.support.documents import DOCS, README
 from tests.support.kafka import unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -51,7 +51,7 @@ class Shown:
     def run(self, name: str) -> list[str]:
         """Run a program to its end and return the lines that it prints."""
         words = [sys.executable, name]
-        ran = subprocess.run(words, cwd=self._folder, check=False, capture_output=True, text=True, timeout=90)
+        ran = subprocess.run(words, cwd=self._folder, check=False, capture_output=True, text=True, timeout=PROCESS_S)
         assert (ran.returncode, ran.stderr) == (0, "")
         return ran.stdout.splitlines()
 
@@ -92,7 +92,7 @@ def test_first_rebalance_prints_the_shown_output(kafka: Broker, tmp_path: Path) 
             wait_until(lambda: re.search(r"owns \[\d", of_b.read_text()), "a partition for b")
             wait_until(lambda: "a: revoked" in of_a.read_text(), "a without that partition")
             second.send_signal(signal.SIGINT)
-            second.wait(30)
+            second.wait(PATIENCE_S)
         wait_until(lambda: "a: epoch 4, owns [0, 1, 2]" in of_a.read_text(), "all partitions for a again")
         printed = [*of_a.read_text().splitlines(), *of_b.read_text().splitlines()]
     # The broker decides which partition moves, and when it computes an assignment.

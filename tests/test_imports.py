@@ -17,6 +17,7 @@ import consumer_membership
 from consumer_membership import spark
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PROCESS_S
 
 OURS = "consumer_membership"
 WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
@@ -146,7 +147,9 @@ consumer.close()
 
 def printed(program: str) -> set[str]:
     """Return the names that a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PROCESS_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 

@@ -54,7 +54,7 @@ while not WORKERS._idle:
 child = os.fork()
 done = threading.Event()
 WORKERS.do(done.set)
-is_done = done.wait(20)
+is_done = done.wait(60)
 if child == 0:
     os._exit(0 if is_done else 3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

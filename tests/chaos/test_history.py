@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import history as h
+from tests.support.waiting import PROCESS_S
 
 P0, P1 = h.Partition("orders", 0), h.Partition("orders", 1)
 
@@ -91,7 +92,7 @@ def test_killed_process_leaves_every_event_that_it_wrote(tmp_path: Path) -> None
         "for number in range(100): writer.write(h.LeaseRenewed(until_ns=number))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=PROCESS_S)
     assert ended.returncode == -signal.SIGKILL
     events = [entry.event for entry in h.read_all(tmp_path)]
     assert events == [h.LeaseRenewed(until_ns=number) for number in range(100)]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.chaos import small
 from tests.chaos.planted import BUGS, Planted
+from tests.support.waiting import PROCESS_S
 
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
@@ -29,7 +30,9 @@ def test_planted_bug_is_in_the_process_that_applies_it() -> None:
         "print(member.MemberCore.view.__code__.co_names.count('min'))"
     )
     for code, found in ((program, "1"), (program.replace("planted.apply('view-of-an-old-epoch')", ""), "0")):
-        ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PROCESS_S
+        )
         assert ended.stdout.strip() == found
 
 
@@ -39,7 +42,9 @@ def test_planted_bug_in_an_imported_module_is_an_error() -> None:
         "from tests.chaos import planted\nfrom consumer_membership.membership import member\n"
         "planted.apply('view-of-an-old-epoch')"
     )
-    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PROCESS_S
+    )
     assert "was imported before the bug" in ended.stderr
 
 

@@ -17,6 +17,7 @@ from consumer_membership.cli.groups import DescribeOptions, GroupQuery, RemovalO
 from consumer_membership.demo.run import DemoOptions
 from consumer_membership.devbroker import Backend
 from consumer_membership.installation import install_command
+from tests.support.waiting import PROCESS_S
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 
@@ -284,7 +285,7 @@ def test_environment_variable_with_invalid_utf8_exits_2_and_names_it(command: st
     words = ["-m", "consumer_membership", command, *GROUP, *(["-t", "t"] if command == "consume" else [])]
     environment = {**os.environb, variable: b"/opt/\xff"}
     ran = subprocess.run(
-        [sys.executable, *words], check=False, capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, *words], check=False, capture_output=True, text=True, timeout=PROCESS_S, env=environment
     )
     assert ran.returncode == 2
     assert ran.stdout == ""
@@ -299,7 +300,9 @@ def test_invalid_bytes_from_shell_exit_2_without_traceback(command: bytes) -> No
     """The command receives the bytes as a shell passes them."""
     words = [b"-m", b"consumer_membership", command, b"-b", b"127.0.0.1:1", b"-g", b"a\xff"]
     words += [b"-t", b"t"] if command == b"consume" else []
-    ran = subprocess.run([os.fsencode(sys.executable), *words], check=False, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [os.fsencode(sys.executable), *words], check=False, capture_output=True, text=True, timeout=PROCESS_S
+    )
     assert ran.returncode == 2
     assert "argument -g/--group: invalid value 'a\\udcff': it is not UTF-8" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumer_membership.cli.consume import ConsumeOptions, consume, json_line, text_line
+from tests.support.waiting import PROCESS_S
 
 #: No server listens there: port 1 is reserved.
 NOWHERE = "127.0.0.1:1"
@@ -121,7 +122,7 @@ def test_consume_with_invalid_config_exits_2_with_one_line(config: dict[str, obj
 def test_consume_reports_unreachable_broker_every_few_seconds() -> None:
     """The command reports what it waits for; it exits with 1, because it never joined the group."""
     words = ["consume", "-b", NOWHERE, "-g", "g", "-t", "t", "--timeout", "4"]
-    asked = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
+    asked = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=PROCESS_S)
     lines = asked.stderr.splitlines()
     assert asked.returncode == 1
     assert asked.stdout == ""

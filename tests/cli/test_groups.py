@@ -30,6 +30,7 @@ from consumer_membership.types import BrokerAddress, GroupProtocol
 from tests.admin.builders import group, member, partitions
 from tests.admin.coordinator import TOPICS, TWO, leaves, scripted
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.waiting import PROCESS_S
 from tests.wire.groups import fetch_answer_v9
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
@@ -265,7 +266,7 @@ def test_describe_and_remove_members_return_exit_codes(capsys: pytest.CaptureFix
 def test_describe_of_unreachable_cluster_exits_1_with_one_line() -> None:
     """A network failure causes neither a traceback nor log output."""
     words = [*COMMAND, "describe", "-b", "127.0.0.1:1", "-g", "g", "--timeout", "2"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PROCESS_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"consumer-membership describe: No broker can be reached: .*127\.0\.0\.1:1.*\n", done.stderr)
 

@@ -23,6 +23,7 @@ from consumer_membership.observe.rates import Rates
 from consumer_membership.types import BrokerAddress
 from tests.admin.builders import group, member, partitions
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S
 
 
 def report(*lags: int) -> GroupReport:
@@ -181,5 +182,5 @@ def test_watch_draws_real_group_in_pty(kafka: Broker) -> None:
         until("1 partition (with lag)")
         os.write(ours, b"q")
         until("\x1b[?1049l")
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     os.close(ours)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PROCESS_S
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +20,8 @@ from consumer_membership import Consumer, UseError
 config = {"bootstrap.servers": sys.argv[1], "group.id": "fork", "log_level": 0}
 consumer = Consumer(config)
 consumer.assign([TopicPartition(sys.argv[2], 0, 0)])
-assert consumer.poll(20).offset() == 0
-assert consumer.poll(20).offset() == 1
+assert consumer.poll(60).offset() == 0
+assert consumer.poll(60).offset() == 1
 
 def refusals():
     calls = {
@@ -48,7 +49,7 @@ if child == 0:
     {end}
 _, status = os.waitpid(child, 0)
 assert status == 0, status
-assert consumer.poll(20).offset() == 2
+assert consumer.poll(60).offset() == 2
 consumer.close()
 print("fine")
 """
@@ -64,7 +65,7 @@ def test_forked_child_gets_errors_and_exits_while_the_parent_continues(
         [sys.executable, "-c", program, cluster.bootstrap_servers, topic],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_S,
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "fine"), done.stderr

@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -91,5 +92,5 @@ def test_forked_child_logs_no_shared_instance_id_warning_for_the_parent_s_member
     child = context.Process(target=_warned_in_child, args=(servers, answer))
     child.start()
     assert answer.get() == 0
-    child.join(20)
+    child.join(PATIENCE_S)
     assert child.exitcode == 0

@@ -256,7 +256,7 @@ def test_killed_owner_leaves_no_jvm_and_no_storage() -> None:
     assert (storage / "node-1" / "data" / "meta.properties").exists()
     watchdogs = [first.parent(), second.parent()]
     owner.close()
-    _, alive = psutil.wait_procs([first, second, *(dog for dog in watchdogs if dog)], timeout=20)
+    _, alive = psutil.wait_procs([first, second, *(dog for dog in watchdogs if dog)], timeout=PATIENCE_S)
     child.kill()
     assert alive == []
     assert not storage.exists()
@@ -279,7 +279,7 @@ def test_foreground_broker_runs_until_signal_and_stops_cleanly(number: signal.Si
     assert "Ctrl-C" in owner.line()
     (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
     owner.process.send_signal(number)
-    assert owner.process.wait(20) == 0
+    assert owner.process.wait(PATIENCE_S) == 0
     assert owner.line() == "Stopped."
     assert not java.is_running()
     owner.close()
@@ -297,6 +297,6 @@ def test_foreground_broker_that_dies_is_reported() -> None:
         owner.line()
     (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
     java.kill()
-    assert owner.process.wait(20) == 1
+    assert owner.process.wait(PATIENCE_S) == 1
     assert owner.line().startswith(f"consumer-membership broker: node 1 of Kafka {NEWEST}")
     owner.close()

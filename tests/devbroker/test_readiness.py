@@ -11,6 +11,7 @@ import pytest
 
 from consumer_membership.devbroker import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import Probe, ProbeError, minor_line
+from tests.support.waiting import PATIENCE_S
 
 
 def answer(features: dict[str, int], *, code: int = 0) -> bytes:
@@ -46,7 +47,7 @@ def serve(reply: bytes) -> tuple[str, queue.Queue[bytes]]:
 def features(reply: bytes) -> dict[str, int]:
     """Return the features that are parsed from this response."""
     address, _ = serve(framed(reply))
-    with Probe(address, 5) as probe:
+    with Probe(address, PATIENCE_S) as probe:
         return probe.supported_features()
 
 
@@ -73,9 +74,9 @@ def test_supported_features_raises_on_truncated_response() -> None:
 def test_supported_features_sends_one_frame() -> None:
     """The frame is ApiVersions 3 without client id, with the software's name and version."""
     address, requests = serve(framed(answer({"metadata.version": 27})))
-    with Probe(address, 5) as probe:
+    with Probe(address, PATIENCE_S) as probe:
         assert probe.supported_features() == {"metadata.version": 27}
-    frame = requests.get(timeout=5)
+    frame = requests.get(timeout=PATIENCE_S)
     assert struct.unpack(">ihhih", frame[:14]) == (len(frame) - 4, 18, 3, 1, -1)
     assert frame[14:] == b"\0" + b"\x0adevbroker" + b"\x021" + b"\0"
 
@@ -83,15 +84,15 @@ def test_supported_features_sends_one_frame() -> None:
 def test_find_coordinator_requests_group_and_returns_address() -> None:
     """FindCoordinator 2 sends the group id and key type 0; the response has an address."""
     address, requests = serve(framed(struct.pack(">ihhih4si", 0, 0, -1, 2, 4, b"host", 9093)))
-    with Probe(address, 5) as probe:
+    with Probe(address, PATIENCE_S) as probe:
         assert probe.find_coordinator("orders") == (0, "host:9093")
-    assert requests.get(timeout=5)[4:] == struct.pack(">hhihh6sb", 10, 2, 1, -1, 6, b"orders", 0)
+    assert requests.get(timeout=PATIENCE_S)[4:] == struct.pack(">hhihh6sb", 10, 2, 1, -1, 6, b"orders", 0)
 
 
 def test_find_coordinator_returns_code_of_missing_coordinator() -> None:
     """While the broker creates the offsets topic, it returns COORDINATOR_NOT_AVAILABLE without address."""
     address, _ = serve(framed(struct.pack(">ihhihi", 0, 15, -1, -1, 0, -1)))
-    with Probe(address, 5) as probe:
+    with Probe(address, PATIENCE_S) as probe:
         assert probe.find_coordinator("orders") == (15, ":-1")
 
 
@@ -99,9 +100,9 @@ def test_find_coordinator_returns_code_of_missing_coordinator() -> None:
 def test_describe_group_returns_error_code(code: int) -> None:
     """DescribeGroups 0 covers one group; the bytes after the error code are ignored."""
     address, requests = serve(framed(struct.pack(">ihh6s", 1, code, 6, b"orders")))
-    with Probe(address, 5) as probe:
+    with Probe(address, PATIENCE_S) as probe:
         assert probe.describe_group("orders") == code
-    assert requests.get(timeout=5)[4:] == struct.pack(">hhihih6s", 15, 0, 1, -1, 1, 6, b"orders")
+    assert requests.get(timeout=PATIENCE_S)[4:] == struct.pack(">hhihih6s", 15, 0, 1, -1, 1, 6, b"orders")
 
 
 @pytest.mark.parametrize(

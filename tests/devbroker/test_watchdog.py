@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from consumer_membership.devbroker import watchdog
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def watched(folder: Path) -> Iterator[WatchedForever]:
 def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, order: bytes, number: int) -> None:
     """A node that is stopped or killed on purpose will be started again with its storage."""
     watched.orders.write(order)
-    assert watched.process.wait(10) == 128 + number
+    assert watched.process.wait(PATIENCE_S) == 128 + number
     assert not watched.command.is_running()
     assert watched.folder.exists()
 
@@ -84,7 +85,7 @@ def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, o
 def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
     """The owner learns how the command ended."""
     watched = Watched(folder, [sys.executable, "-S", "-c", "print('said'); raise SystemExit(7)"])
-    assert watched.process.wait(10) == 7
+    assert watched.process.wait(PATIENCE_S) == 7
     assert watched.console.read_text() == "said\n"
     watched.close()
 
@@ -92,7 +93,7 @@ def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
 def test_watchdog_ends_command_and_removes_folder_when_pipe_closes(watched: WatchedForever) -> None:
     """The pipe closes with the owner, however the owner ended."""
     watched.orders.close()
-    assert watched.process.wait(10) == 128 + signal.SIGKILL
+    assert watched.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
     assert not watched.command.is_running()
     assert not watched.folder.exists()
 
@@ -103,7 +104,7 @@ def test_watchdog_detects_killed_owner_whose_child_holds_pipe(folder: Path) -> N
     watched = WatchedForever(folder, owner_pid=owner.pid)
     owner.kill()
     owner.wait()
-    assert watched.process.wait(10) == 128 + signal.SIGKILL
+    assert watched.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
     assert not watched.command.is_running()
     assert not watched.folder.exists()
     watched.close()
@@ -113,5 +114,5 @@ def test_watchdog_detects_killed_owner_whose_child_holds_pipe(folder: Path) -> N
 def test_killed_watchdog_ends_its_command(watched: WatchedForever) -> None:
     """Even the out-of-memory killer does not leave a JVM behind."""
     watched.process.kill()
-    gone, _ = psutil.wait_procs([watched.command], timeout=10)
+    gone, _ = psutil.wait_procs([watched.command], timeout=PATIENCE_S)
     assert gone == [watched.command]

@@ -6,6 +6,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
+from tests.support.waiting import PATIENCE_S
 
 #: `offsets.topic.num.partitions` of the brokers that the tests start: a group's coordinator leads one of these.
 SHARDS = 8
@@ -23,7 +24,7 @@ def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[i
     """The committed offset of each partition, asked for without being a member."""
     reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     try:
-        found = reader.committed([Partition(topic, p) for p in range(partitions)], timeout=20)
+        found = reader.committed([Partition(topic, p) for p in range(partitions)], timeout=PATIENCE_S)
     finally:
         reader.close()
     return {p.partition: p.offset for p in found}

@@ -21,7 +21,7 @@ from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST
-from tests.support.waiting import async_wait_until
+from tests.support.waiting import PATIENCE_S, async_wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -161,15 +161,15 @@ async def all_verbs(kind: type[RawAIOConsumer], broker: Broker, topic: str) -> l
             await outcome(consumer.commit(records[-1], asynchronous=False)),
             await outcome(consumer.commit(offsets=[Partition(topic, 0, 2)])),
             await outcome(consumer.commit(offsets=[Partition(topic, 0, 3)], asynchronous=False)),
-            await outcome(consumer.committed([place], timeout=10)),
-            await outcome(consumer.get_watermark_offsets(place, timeout=10)),
-            await outcome(consumer.offsets_for_times([Partition(topic, 0, 0)], timeout=10)),
-            await outcome(consumer.list_topics(topic, timeout=10)),
+            await outcome(consumer.committed([place], timeout=PATIENCE_S)),
+            await outcome(consumer.get_watermark_offsets(place, timeout=PATIENCE_S)),
+            await outcome(consumer.offsets_for_times([Partition(topic, 0, 0)], timeout=PATIENCE_S)),
+            await outcome(consumer.list_topics(topic, timeout=PATIENCE_S)),
             await outcome(consumer.pause([place])),
             await outcome(consumer.poll(0.1)),
             await outcome(consumer.resume([place])),
             await outcome(consumer.seek(Partition(topic, 0, 1))),
-            await outcome(consumer.poll(10)),
+            await outcome(consumer.poll(PATIENCE_S)),
             await outcome(consumer.incremental_assign([Partition(topic, 1, 0)])),
             await outcome(consumer.incremental_unassign([Partition(topic, 1)])),
             await outcome(consumer.store_offsets(offsets=[place])),
@@ -228,7 +228,7 @@ def test_aio_deserializing_consumer_uses_this_package_s_consumer(quick_broker: B
         consumer = await AsyncDeserializingConsumer(config)
         assert isinstance(consumer, AIOConsumer)
         await consumer.subscribe([topic])
-        message = await consumer.poll(30)
+        message = await consumer.poll(PATIENCE_S)
         assert message is not None
         assert isinstance(message.deserialized_value(), str)
         assert consumer.membership().group_id == config["group.id"]

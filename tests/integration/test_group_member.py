@@ -97,7 +97,7 @@ def test_shards_move_between_members_and_progress_is_committed(ground: Ground) -
         assert again.owned == kept
         again.member.close(membership="leave")
         settled(6, members=[first])
-        (progress,) = first.member.committed([Partition(topic, shard)], 30)
+        (progress,) = first.member.committed([Partition(topic, shard)], PATIENCE_S)
         assert progress.offset == 41
         lease = first.member.lease(Partition(topic, shard))
         assert lease.holds

@@ -17,6 +17,7 @@ from tests.integration.offsets import committed
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -76,7 +77,7 @@ def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> N
 
     def on_call(call: str, consumer: Consumer, partitions: list[Partition]) -> None:
         if call == "revoke" and not found:
-            found.update({p.partition: p.offset for p in consumer.committed(partitions, timeout=10)})
+            found.update({p.partition: p.offset for p in consumer.committed(partitions, timeout=PATIENCE_S)})
 
     first = ground.member(group, [topic], on_call, auto_commit_interval_ms=600_000)
     with first:
@@ -172,9 +173,9 @@ def test_commit_of_a_non_member_is_refused_until_the_group_is_empty(ground: Grou
             member.order(lambda consumer: done.append(consumer.commit(offsets=mine, asynchronous=False)))
             member.wait(lambda _: bool(done), "its commit")
             asked = [Partition(topic, 0), Partition(topic, 1)]
-            assert [p.offset for p in stranger.committed(asked, timeout=20)] == [-1001, 7]
+            assert [p.offset for p in stranger.committed(asked, timeout=PATIENCE_S)] == [-1001, 7]
         stranger.commit(offsets=offsets, asynchronous=False)
-        assert [p.offset for p in stranger.committed(offsets, timeout=20)] == [3]
+        assert [p.offset for p in stranger.committed(offsets, timeout=PATIENCE_S)] == [3]
     finally:
         stranger.close()
 

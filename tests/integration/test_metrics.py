@@ -15,6 +15,7 @@ from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application import health_monitor
 from tests.integration.polls import poll_until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -63,7 +64,7 @@ def test_metrics_count_the_work_of_two_members(kafka: Broker, make: Callable[...
     first.subscribe([topic], on_assign=lambda _, given: calls.append(len(given)))
     polled_until(lambda: first.metrics().application.records == RECORDS, first)
     first.commit(asynchronous=False)
-    first.committed(first.assignment(), 10.0)
+    first.committed(first.assignment(), PATIENCE_S)
     polled_until(lambda: is_whole(first.metrics()), first)
     counts = first.metrics().membership
     assert (counts.rebalances[RebalanceCause.JOINED], counts.commit.count > 0, counts.heartbeat.count > 1) == (

@@ -19,6 +19,7 @@ from consumer_membership.config import checks
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
 from tests.integration.grounds import Ground, on
 from tests.support.kafka import produce, unique
+from tests.support.waiting import PROCESS_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -161,5 +162,5 @@ def test_confluent_kafka_aborts_on_arguments_that_this_package_refuses(call: str
 
     Tests/clients/test_arguments.py makes the same calls with this package.
     """
-    ran = subprocess.run([sys.executable, "-c", _RAW + call], check=False, capture_output=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", _RAW + call], check=False, capture_output=True, timeout=PROCESS_S)
     assert ran.returncode < 0

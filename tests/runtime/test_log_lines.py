@@ -12,6 +12,7 @@ import pytest
 
 from consumer_membership.config import ConsumerConfig, LogSettings
 from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, context_of, lines_of
+from tests.support.waiting import PROCESS_S
 
 ROOM = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
@@ -261,7 +262,7 @@ def test_log_settings_follow_debug_and_log_level_as_in_librdkafka(
 
 def printed_by(program: str) -> str:
     """The output of a new process."""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PROCESS_S)
     return ran.stdout
 
 

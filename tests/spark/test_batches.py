@@ -16,6 +16,7 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import COLUMNS, after, record_batch, runs_of, schema, spark_schema, to_format
 from consumer_membership.spark.context import BatchFormat
+from tests.support.waiting import PROCESS_S
 
 MOMENT_MS = 1_700_000_000_123
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
@@ -235,7 +236,7 @@ try:
 except ConfigurationError as error:
     print(error)
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PROCESS_S)
     assert ran.stdout.startswith("batch_format=")
     assert f"needs {library}: {install_command('spark')}" in ran.stdout
 
@@ -249,5 +250,5 @@ from consumer_membership.spark.batches import BatchFormat, to_format
 to_format([], BatchFormat.MESSAGES)
 print({"pyarrow", "pandas", "pyspark"} & sys.modules.keys())
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PROCESS_S)
     assert ran.stdout.strip() == "set()"

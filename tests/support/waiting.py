@@ -15,8 +15,11 @@ from typing import TypeVar, overload
 FoundT = TypeVar("FoundT")
 
 #: A bound against hanging, not a measurement. A busy machine needs most of a minute for what takes a second on a quiet
-#: one, and the failure's message must come before pytest ends the test, which it does after 120 s.
+#: one, and the failure's message must come before pytest ends the test, which it does after 300 s.
 PATIENCE_S = 60.0
+#: The same for a program that a test runs to its end: the start of an interpreter with librdkafka alone takes most of a
+#: minute on a busy machine.
+PROCESS_S = 240.0
 #: Kafka ends a session after 45 s by default: what happens sooner is not the end of a session.
 SOONER_THAN_A_SESSION_S = 30.0
 _PAUSE_S = 0.01

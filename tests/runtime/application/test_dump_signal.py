@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.recorder.recording import read
+from tests.support.waiting import PROCESS_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +44,7 @@ for consumer in (*wanted, other, *late):
 def test_dump_signal_makes_each_enabled_consumer_write_a_recording(tmp_path: Path) -> None:
     """Other threads write the recordings. A consumer created outside the main thread logs that the key is ignored."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=PROCESS_S, check=False
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     recordings = sorted(tmp_path.iterdir())
@@ -76,7 +77,7 @@ def test_dump_signal_whose_handler_is_wrapped_records_each_consumer_once(tmp_pat
         [sys.executable, "-c", _REPLACED_HANDLER, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import has_ended
 from tests.support.coordinator_script import HEARTBEAT, VERSIONS, CoordinatorScript
 from tests.support.scripted_broker import Received, ScriptedBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_guardian_sends_no_leave_for_a_closed_consumer(broker: ScriptedBroker, t
         one.settled(4)
         guardian = one.guardian()
         one.order("close")
-        assert one.process.wait(20) == 0
+        assert one.process.wait(PATIENCE_S) == 0
         wait_until(lambda: has_ended(guardian), "the guardian's end")
         assert len(leaves(broker)) == 1
         assert one.guardian_lines() == []
@@ -72,7 +72,7 @@ def test_guardian_leaves_for_a_consumer_that_was_not_closed(broker: ScriptedBrok
     with consumer(broker, tmp_path) as one:
         member_id = one.settled(4).member_id
         one.order("exit")
-        assert one.process.wait(20) == 0
+        assert one.process.wait(PATIENCE_S) == 0
         wait_until(lambda: bool(leaves(broker)), "the leave")
         assert leaves(broker)[0].entity.member_id == member_id
 
@@ -86,7 +86,7 @@ def test_guardian_leaves_for_a_consumer_that_was_killed_during_its_join(broker: 
     def kills_at_the_join(request: Received) -> object:
         if request.api_key == HEARTBEAT and not joined:
             joined.append(request)
-            assert started.wait(20)
+            assert started.wait(PATIENCE_S)
             killed.process.kill()
         return script(request)
 

@@ -27,6 +27,7 @@ from tests.runtime.guardian.leave_requests import (
 )
 from tests.support.ports import unused_port
 from tests.support.scripted_broker import DISCONNECT, NEWEST, Answer, Raw, Received, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +250,7 @@ def test_leave_to_a_peer_that_sends_byte_by_byte_times_out(monkeypatch: pytest.M
         dripping.start()
         outcome = left(leave_request(server.getsockname()), OneAttempt())
         is_over.set()
-        dripping.join(10)
+        dripping.join(PATIENCE_S)
     assert "timed out" in outcome.text
 
 
@@ -261,7 +262,7 @@ def test_leaves_of_several_members_do_not_wait_for_each_other() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         assert sorted(r.entity.member_id for r in broker.requests(HEARTBEAT)) == sorted(one.member_id for one in asked)
 
 

@@ -23,7 +23,7 @@ from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, scri
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.secured import Materials, server_context
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def test_guardian_sends_no_request_after_a_clean_end(broker: ScriptedBroker, way
         guardian = application.process_named("guardian")
         application.order(base64.b64encode(line_of(1, None)).decode())
         application.order()
-        assert application.process.wait(10) == 0
+        assert application.process.wait(PATIENCE_S) == 0
         wait_until(lambda: has_ended(guardian), "the guardian's end")
         assert broker.requests() == []
 

@@ -18,7 +18,7 @@ from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
 from tests.runtime.probes.watched import HTTP, Told, ask, end, place
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 
 @pytest.fixture
@@ -188,7 +188,9 @@ end(probes, told)
 
 def test_probes_are_answered_in_a_process_without_free_descriptors() -> None:
     """Connections that cannot be accepted wait, and the oldest connection is closed for the next one."""
-    done = subprocess.run([sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=PROCESS_S, check=False
+    )
     assert (done.stdout, done.stderr) == ("True 200\n", "")
 
 

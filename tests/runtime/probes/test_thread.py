@@ -25,7 +25,7 @@ from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.runtime.probes import health_file, thread
 from consumer_membership.runtime.probes.thread import ProbeThread
 from tests.runtime.probes.watched import HTTP, Told, ask, end, health_of, place
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
 ADDRESS = "127.0.0.1:0"
@@ -215,7 +215,7 @@ os.waitpid(child, 0)
 def test_forked_child_serves_only_its_own_consumers_and_frees_the_parents_address(tmp_path: Path) -> None:
     """The parent's address and file are free when the parent closes them, however long the child lives."""
     command = [sys.executable, "-c", _FORK, str(tmp_path / "health.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_S, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["{} child/client parent/client", "free", "parent/client"]
 
@@ -321,5 +321,7 @@ with Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_le
 
 def test_consumer_without_probe_keys_imports_no_probe_module() -> None:
     """Without the keys, a consumer also starts no probe thread."""
-    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=PROCESS_S, check=False
+    )
     assert (done.stdout, done.stderr) == ("[]\n[]\n", "")

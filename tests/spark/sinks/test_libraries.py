@@ -12,6 +12,7 @@ import pytest
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.installation import install_command
 from consumer_membership.spark.sinks import ParquetSink, PostgresSink
+from tests.support.waiting import PROCESS_S
 
 _PROGRAM = """
 import sys
@@ -24,7 +25,9 @@ print(sorted({"obstore", "psycopg", "pyarrow", "pandas", "pyspark"} & set(sys.mo
 @pytest.mark.slow
 def test_import_of_sinks_needs_no_optional_library() -> None:
     """A user of the Kafka sink needs no library of another sink."""
-    run = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=PROCESS_S
+    )
     assert run.stdout == "[]\n"
 
 

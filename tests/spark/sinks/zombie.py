@@ -26,6 +26,7 @@ from consumer_membership.spark import SinkContext
 from consumer_membership.spark.sinks import ParquetSink, PostgresSink
 from consumer_membership.spark.sinks.objects import BucketDraft
 from tests.spark.sinks.builders import batch, context
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -115,7 +116,7 @@ class Zombie:
     def go_on(self) -> str:
         """Continue it; return its outcome."""
         self._process.send_signal(signal.SIGCONT)
-        out, _ = self._process.communicate(timeout=60)
+        out, _ = self._process.communicate(timeout=PATIENCE_S)
         return out.splitlines()[-1]
 
     def kill(self) -> None:
