@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
     ResourceType,
 )
+
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: A resource without rules is open to everyone; a resource with a rule denies every operation that no rule allows.
 AUTHORIZER = {
@@ -45,16 +48,44 @@ def close_cluster(bootstrap: str) -> None:
         )
         for operation in (AclOperation.ALTER, AclOperation.CLUSTER_ACTION)
     ]
-    # Until its last future is done, the client has to live.
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_acls(rules, request_timeout=20).values():
-        made.result()
+    create_rules(bootstrap, rules)
 
 
 def _rule(
     bootstrap: str, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType
 ) -> AclBinding:
     rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_acls([rule], request_timeout=20)[rule].result()
+    create_rules(bootstrap, [rule])
     return rule
+
+
+def create_rules(bootstrap: str, rules: list[AclBinding]) -> None:
+    """Create these rules and return when the broker applies them, except those that deny operations on the cluster.
+
+    The response to their creation is the controller's, and the broker reads them from the metadata log after it.
+    """
+    # Until its last future is done, the client has to live.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_acls(rules, request_timeout=PATIENCE_S).values():
+        made.result()
+    for rule in rules:
+        if (rule.restype, rule.permission_type) == (ResourceType.BROKER, AclPermissionType.DENY):
+            continue  # without DESCRIBE on the cluster, this client can describe no rule
+        wait_until(lambda rule=rule: _has(admin, rule), f"the rule {rule}")  # type: ignore[misc]  # a default
+
+
+def _has(admin: AdminClient, rule: AclBinding) -> bool:
+    """Return whether the broker's authorizer has this rule."""
+    found = admin.describe_acls(
+        AclBindingFilter(
+            rule.restype,
+            rule.name,
+            rule.resource_pattern_type,
+            rule.principal,
+            rule.host,
+            rule.operation,
+            rule.permission_type,
+        ),
+        request_timeout=PATIENCE_S,
+    )
+    return rule in found.result()
