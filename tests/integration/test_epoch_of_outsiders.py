@@ -20,7 +20,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import STRICT
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -81,11 +81,11 @@ def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition)
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": unique("t"), "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     with pytest.raises(KafkaException) as refused:
-        producer.send_offsets_to_transaction([at], metadata, 20)
-    producer.abort_transaction(20)
+        producer.send_offsets_to_transaction([at], metadata, PATIENCE_S)
+    producer.abort_transaction(PATIENCE_S)
     return refused.value.args[0].code()
 
 

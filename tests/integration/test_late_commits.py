@@ -16,7 +16,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.polls import AnyConsumer, poll_until
 from tests.support.kafka import create_topic, unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ class HandedOver:
     @property
     def committed(self) -> int:
         """The committed offset of the partition."""
-        return self.owner.committed([self.partition], 10)[0].offset
+        return self.owner.committed([self.partition], PATIENCE_S)[0].offset
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_commit_in_the_on_revoke_of_a_member_that_was_removed_does_not_move_the_
     with joined(keys, topic, on_revoke=on_revoke):
         pass
     with joined(keys, topic) as later:
-        committed = later.committed([Partition(topic, 0)], 10)[0].offset
+        committed = later.committed([Partition(topic, 0)], PATIENCE_S)[0].offset
     assert (refusals, committed) == ([KafkaError._ASSIGNMENT_LOST], 9)
 
 

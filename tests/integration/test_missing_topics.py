@@ -168,7 +168,7 @@ def test_allow_auto_create_topics_creates_a_subscribed_topic(
 def test_consume_command_reports_a_missing_topic(kafka: Broker, what: str) -> None:
     """The command `consume` writes the error to stderr and exits with a code other than 0."""
     topic = unique("no-such")
-    words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "3"]
+    words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "8"]
     done = subprocess.run(
         [sys.executable, "-m", "consumer_membership", "consume", *words], capture_output=True, text=True, check=False
     )
