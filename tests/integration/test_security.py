@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE
@@ -25,6 +25,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.secured import Materials, Way, client_config, unsecured_token
+from tests.support.tls_1_1_broker import tls_1_1_broker
 from tests.support.versions import NEWEST, OLDEST
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -256,16 +257,11 @@ def test_oauth_cb_that_raises_fails_the_constructor(doors: Doors) -> None:
 
 
 def test_broker_with_tls_1_1_only_is_refused_with_the_required_version(
-    secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured_materials: Materials, tmp_path: Path
 ) -> None:
     """The member waits, its last error names the required version, and librdkafka reports its own refusal."""
-    # Java 17 has TLS 1.1, but disables it.
-    allowing = tmp_path / "java.security"
-    allowing.write_text("jdk.tls.disabledAlgorithms=\n")
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.properties={allowing}")
-    old = {"listener.name.tls.ssl.protocol": "TLSv1.1", "listener.name.tls.ssl.enabled.protocols": "TLSv1.1"}
     errors: list[KafkaError] = []
-    with start(NEWEST, 1, old, security=secured_materials.security) as broker:
+    with tls_1_1_broker(secured_materials, tmp_path) as broker:
         config: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": secured_materials.ca_file}
         topic = create_topic(broker.bootstrap_servers, unique("topic"), 1)
         servers = broker.secured["TLS"]
