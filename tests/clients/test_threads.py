@@ -155,6 +155,29 @@ def test_two_threads_that_poll_get_every_record_once(consumers: ConsumerFactory,
     assert sorted(seen) == [(partition, value) for partition in range(4) for value in range(RECORDS)]
 
 
+def test_consume_returns_records_that_another_thread_buffered_while_it_waited(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """The other thread may buffer more records than this call wants, so that nothing is left to fetch."""
+    consumer = consumers()
+    consumer.assign([PartitionOffset(topic, 0, 0)])
+    delivery = consumer._use()._delivery
+    lock = delivery._lock
+    seen: list[int | None] = []
+
+    def is_waited_for() -> bool:
+        if is_free := lock._entry.acquire(blocking=False):
+            lock._entry.release()
+        return not is_free
+
+    with lock:
+        consuming = Thread(lambda: seen.extend(message.offset() for message in consumer.consume(2, PATIENCE_S)))
+        wait_until(is_waited_for, "a call that waits for the handle")
+        wait_until(lambda: len(delivery.buffer.ready) > 2, "records", between=lambda: delivery.fetcher.fill(0.05))
+    consuming.outcome()
+    assert seen == [0, 1]
+
+
 def test_pause_during_a_busy_poll_keeps_all_records_in_order(consumers: ConsumerFactory, topic: str) -> None:
     """A worker removes records from the buffer while the hot path reads from it."""
     consumer = consumers()

@@ -72,7 +72,7 @@ class Delivery:
         """Fetch for one slice, until the buffer has `limit` records; return whether a record came.
 
         Args:
-            limit: How many records the application wants; more than the buffer has.
+            limit: How many records the application wants; more than the buffer had without the lock.
             slice_s: How long to wait for records, in seconds.
             whole: Gets a batch of `limit` records instead of the buffer, if no other reason keeps the batch back.
         """
@@ -81,7 +81,10 @@ class Delivery:
                 return False
             if limit == 1:
                 return self._note_record(has_record=self.fetcher.fill(slice_s))
-            batch = self.fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
+            lacking = limit - len(self.buffer.ready)
+            if lacking <= 0:  # another thread filled the buffer while this one waited for the lock
+                return True
+            batch = self.fetcher.fetch(lacking, whole_ms(slice_s))
             must_stop = self._line.wake_up.is_set or self._line.lease_is_over
             if whole is not None and len(batch) == limit and not must_stop and not self.buffer.ready:
                 self.buffer.offer(whole)
