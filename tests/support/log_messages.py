@@ -25,7 +25,7 @@ _GIVEN: Mapping[str, str] = MappingProxyType(
     {
         "runtime/application/closing.py": "consumer_membership.session",
         "runtime/application/delivery.py": "consumer_membership.session",
-        "runtime/application/observer.py": "consumer_membership.session",
+        "runtime/application/session_observer.py": "consumer_membership.session",
     }
 )
 #: Functions whose strings are logged elsewhere, with logger and level: of each module, the names of the functions.
