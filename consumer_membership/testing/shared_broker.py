@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from consumer_membership.devbroker import BrokerUnavailableError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 #: The variable of `devbroker` that names an existing broker.
 _VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
@@ -41,8 +44,11 @@ class SharedBroker:
     def topic(self, name: str, partitions: int = 1) -> Iterator[str]:
         """Create a topic for a `with` block and return its name; characters that Kafka rejects become `-`.
 
+        Every partition has a leader then, so that a producer and a consumer can use it at once.
+
         Raises:
             KafkaException: the broker does not create it.
+            TimeoutError: a partition got no leader.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - it takes time to import
         from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
@@ -51,6 +57,7 @@ class SharedBroker:
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_topics([NewTopic(legal, partitions)])[legal].result(_TIMEOUT_S)
         try:
+            _await_leaders(admin, legal, partitions)
             yield legal
         finally:
             with suppress(KafkaException):  # the test may have deleted it
@@ -95,3 +102,22 @@ def _start_keeper(folder: Path) -> None:
     keeper.returncode = 0
     if not (folder / FOUND).exists():
         raise BrokerUnavailableError("the process that starts the broker ended unexpectedly; its output is above")
+
+
+def _await_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Return when each partition has a leader: the broker confirms a topic before its metadata contains the topic."""
+    from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed  # noqa: PLC0415
+
+    def leaders() -> int:
+        found = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        return sum(partition.leader >= 0 for partition in found.partitions.values())
+
+    wait = Retrying(
+        retry=retry_if_result(lambda count: count < partitions),
+        wait=wait_fixed(0.02),
+        stop=stop_after_delay(_TIMEOUT_S),
+    )
+    try:
+        wait(leaders)
+    except RetryError:
+        raise TimeoutError(f"topic {topic!r} has no leader for each partition after {_TIMEOUT_S:g} s") from None
