@@ -24,6 +24,8 @@ _GUARDIAN_OVER_TLS = "runtime/guardian/test_secured_leaving.py::test_leave_over_
 _GUARDIAN_KEYSTORE = "integration/test_guardian_secured.py::test_guardian_leaves_with_the_keystore_of_a_killed_member"
 _GUARDIAN_REFUSED = "config/test_tls_and_sasl.py::test_crash_guardian_rejects_oauthbearer"
 _PIPELINE = "spark/test_secured.py::test_check_drain_and_read_group_work_on_a_secured_cluster"
+_PIPELINE_WITH_CERTIFICATE = "spark/test_secured.py::test_drain_and_read_group_take_a_client_certificate_as_text"
+_PIPELINE_WITH_OIDC = "spark/test_secured.py::test_drain_and_read_group_take_tokens_of_an_identity_provider"
 _LIST = "cli/test_secured.py::test_list_connects_over_each_listener"
 _KEYTAB = f"{_KERBEROS}::test_member_with_a_keytab_joins_reads_and_commits"
 _WITHOUT_GSSAPI = "runtime/application/test_handle.py::test_handle_without_gssapi_names_the_mechanism_and_the_fix"
@@ -38,7 +40,7 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (_TEXTS,),
         (_TEXTS,),
         (_GUARDIAN_OVER_TLS,),
-        (),
+        (_PIPELINE_WITH_CERTIFICATE,),
         ("cli/test_secured.py::test_list_takes_certificates_as_text",),
     ),
     "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512": ((_GROUP,), (_GROUP,), (_GUARDIAN,), (_PIPELINE,), (_LIST,)),
@@ -60,7 +62,7 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (_TOKEN,),
         (_TOKEN,),
         (_GUARDIAN_REFUSED,),
-        (),
+        (_PIPELINE_WITH_OIDC,),
         (f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider",),
     ),
     "OAUTHBEARER with an assertion": ((_ASSERTION,), (_ASSERTION,), (_GUARDIAN_REFUSED,), (), ()),

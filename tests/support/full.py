@@ -148,6 +148,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/integration/test_security.py::test_broker_with_tls_1_1_*": AT_LENGTH,
         # The gate leaves over TLS with a keystore's contents (test_secured_leaving.py).
         "tests/integration/test_guardian_secured.py::*_with_the_keystore_*": AT_LENGTH,
+        # The gate has certificates in files, and tokens of a callback.
+        "tests/spark/test_secured.py::test_drain_and_read_group_*": AT_LENGTH,
         # The oldest dependencies, which are installed first.
         "tests/frameworks/test_oldest.py::*[[]lowest]": AT_LENGTH,
         # Three nodes, and six static members that are replaced twice: the gate has the move with dynamic members.
