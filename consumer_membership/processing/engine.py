@@ -46,6 +46,7 @@ from consumer_membership.processing.transactional_commits import TransactionalCo
 from consumer_membership.processing.transactions import Transactions, default_transactional_id
 from consumer_membership.processing.work import WORK_OF_HANDLER, Work
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.cluster_access import IN_PROCESS
 from consumer_membership.types import Instant
 
 
@@ -58,6 +59,7 @@ class Engine:
 
     def __init__(self, settings: ProcessorSettings) -> None:
         self._settings = settings
+        _refuse_virtual_time(settings)
         scheduler = Scheduler(
             order=settings.order,
             max_queued=settings.max_queued,
@@ -260,6 +262,16 @@ class Engine:
     def _close_dead_letters(self) -> None:
         if self._dead_letters is not None:
             self._dead_letters.close()
+
+
+def _refuse_virtual_time(settings: ProcessorSettings) -> None:
+    """Raise UseError for a cluster inside this process on which the threads' waits would never end."""
+    cluster = IN_PROCESS.get(str(settings.consumer_config.get("bootstrap.servers")))
+    if cluster is not None and cluster.access.clock.is_virtual:
+        raise UseError(
+            "a Processor measures the time of handlers and retries by the clock of this machine, and the cluster has "
+            'virtual time; use FakeCluster(time="real")'
+        )
 
 
 def _dead_letters_of(settings: ProcessorSettings) -> DeadLetters | None:

@@ -25,6 +25,10 @@ class Clock(Protocol):
     def session_time(self) -> Callable[[], float]:
         """The clock by which sessions end (`session_clock`)."""
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether a wait takes no time of this machine, so that other threads must not measure theirs by it."""
+
     def wait(self, change: threading.Condition, timeout_s: float | None) -> None:
         """Wait until another thread notifies this condition, whose lock the caller holds; None: without a limit."""
 
@@ -32,9 +36,10 @@ class Clock(Protocol):
 class SystemClock:
     """The clocks of this machine."""
 
-    __slots__ = ("now", "session_time")
+    __slots__ = ("is_virtual", "now", "session_time")
 
     def __init__(self) -> None:
+        self.is_virtual = False
         self.now = monotonic
         self.session_time = session_time
 
