@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
-from tests.support.waiting import PATIENCE_S, async_wait_until, wait_until
+from tests.support.waiting import async_wait_until, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("late_newcomers")]
 
@@ -93,34 +92,31 @@ def test_holder_of_a_fixed_id_hands_over_to_a_new_process(broker: Broker) -> Non
 
 
 def test_holders_of_a_pool_hand_over_to_two_new_processes(broker: Broker) -> None:
-    """Each new process takes a place that it is warm for; the old processes wait for a free id."""
+    """Each new process takes a place that it is warm for; three processes hold the ids, and the others wait for one.
+
+    The later of the new processes may choose the earlier one, which then waits as the old processes do.
+    """
     servers, group = broker.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 6)
     pool: Mapping[str, Any] = {"group_instance_id_pool": "p-{0..2}", **HAND_OVER}
-    warming, both_are_warm = set[int](), threading.Event()
-
-    def on_call(call: str, consumer: Consumer, _: list[Partition]) -> None:
-        """Let both new members choose a holder before one of them holds an id."""
-        if call == "warm":
-            warming.add(id(consumer))
-            if len(warming) == 2:
-                both_are_warm.set()
-            assert both_are_warm.wait(PATIENCE_S)
-
     with ExitStack() as stack:
         old = [stack.enter_context(Worker(servers, group, [topic], **pool)) for _ in range(3)]
         for one in old:
             one.settled(2)
-        new = [stack.enter_context(Worker(servers, group, [topic], on_call, **pool)) for _ in range(2)]
+        new = [stack.enter_context(Worker(servers, group, [topic], **pool)) for _ in range(2)]
         for one in new:
-            one.settled(2)
-        (kept,) = (one for one in old if one.owned)
-        assert kept.notes.errors == []
-        assert len(kept.owned | new[0].owned | new[1].owned) == 6
-        for one in old:
-            if one is not kept:
-                # A new member can have its partitions before the application of the former holder polls again.
+            one.wait(lambda w: any(w.notes.named("assign")), "its partitions")
+            (taken,) = filter(None, one.notes.named("assign"))
+            assert len(taken) == 2
+            assert taken in one.notes.named("warm")
+        members = [*old, *new]
+        new[0].wait(lambda _: sorted(len(one.owned) for one in members) == [0, 0, 2, 2, 2], "three holders")
+        assert len(frozenset().union(*(one.owned for one in members))) == 6
+        for one in members:
+            if not one.owned:
+                # A successor can have the partitions before the application of the former holder polls again.
                 one.wait(lambda w: w.consumer.membership().waits_for == "group.instance.id.pool", "its wait for an id")
+        assert [one.notes.errors for one in members] == [[]] * 5
 
 
 def test_processor_finishes_the_records_in_hand_and_its_successor_continues_behind_them(kafka: Broker) -> None:
