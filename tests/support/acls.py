@@ -74,18 +74,26 @@ def create_rules(bootstrap: str, rules: list[AclBinding]) -> None:
         wait_until(lambda rule=rule: _has(admin, rule), f"the rule {rule}")  # type: ignore[misc]  # a default
 
 
+def delete_rule(bootstrap: str, rule: AclBinding) -> None:
+    """Delete this rule and return when the broker applies that."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    same = _filter_of(rule)
+    admin.delete_acls([same], request_timeout=PATIENCE_S)[same].result()
+    wait_until(lambda: not _has(admin, rule), f"the end of the rule {rule}")
+
+
 def _has(admin: AdminClient, rule: AclBinding) -> bool:
     """Return whether the broker's authorizer has this rule."""
-    found = admin.describe_acls(
-        AclBindingFilter(
-            rule.restype,
-            rule.name,
-            rule.resource_pattern_type,
-            rule.principal,
-            rule.host,
-            rule.operation,
-            rule.permission_type,
-        ),
-        request_timeout=PATIENCE_S,
+    return rule in admin.describe_acls(_filter_of(rule), request_timeout=PATIENCE_S).result()
+
+
+def _filter_of(rule: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
     )
-    return rule in found.result()
