@@ -52,7 +52,9 @@ class Shown:
         """Run a program to its end and return the lines that it prints."""
         words = [sys.executable, name]
         ran = subprocess.run(words, cwd=self._folder, check=False, capture_output=True, text=True, timeout=PROCESS_S)
-        assert (ran.returncode, ran.stderr) == (0, "")
+        # A warning on a busy machine: the broker did not read the first request of a connection in time.
+        errors = [line for line in ran.stderr.splitlines() if "did not respond within" not in line]
+        assert (ran.returncode, errors) == (0, [])
         return ran.stdout.splitlines()
 
     @contextmanager
