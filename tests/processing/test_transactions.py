@@ -221,8 +221,8 @@ def answer(transactions: Transactions, offsets: list[TopicPartition]) -> list[bo
 
 @pytest.fixture
 def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the producer return soon without a response."""
-    monkeypatch.setattr(transactions_module, "PATIENCE_S", 3.0)
+    """Calls of the producer return without a response, sooner than by default and later than a busy broker responds."""
+    monkeypatch.setattr(transactions_module, "PATIENCE_S", 8.0)
 
 
 @pytest.mark.slow
