@@ -11,13 +11,13 @@ from typing import Any
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AclBindingFilter, AclOperation, AdminClient, NewPartitions, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, ResourceType
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.observe.findings import Cause
 from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
-from tests.support.acls import forbid
+from tests.support.acls import delete_rule, forbid
 from tests.support.consumer_thread import ConsumerThread
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.waiting import wait_until
@@ -146,17 +146,7 @@ def nobody_ever_joined(_: Stage, __: str, ___: ExitStack) -> Between:
 def denied(stage: Stage, stack: ExitStack, kind: ResourceType, name: str) -> None:
     """Deny DESCRIBE until the incident is over."""
     rule = forbid(stage.servers, kind, name, AclOperation.DESCRIBE)
-    admin = AdminClient({"bootstrap.servers": stage.servers})
-    same = AclBindingFilter(
-        rule.restype,
-        rule.name,
-        rule.resource_pattern_type,
-        rule.principal,
-        rule.host,
-        rule.operation,
-        rule.permission_type,
-    )
-    stack.callback(lambda: [one.result() for one in admin.delete_acls([same]).values()])
+    stack.callback(delete_rule, stage.servers, rule)
 
 
 @incident(Cause.GROUP_AUTHORIZATION_FAILED)
