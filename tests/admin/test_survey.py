@@ -12,7 +12,7 @@ from consumer_membership.errors import TransportError
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import commit, create_topic, produce, transaction, unique
+from tests.support.kafka import commit, create_topic, open_transaction, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -23,8 +23,8 @@ def test_survey_returns_offsets_and_open_transactions(kafka: Broker) -> None:
     produce(kafka.bootstrap_servers, topic, 4)
     commit(kafka.bootstrap_servers, group, Partition(topic, 0, 1))
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
-    with transaction(kafka.bootstrap_servers, topic, name):
-        survey = admin.survey(group)
+    open_transaction(kafka.bootstrap_servers, topic, name)
+    survey = admin.survey(group)
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     committed = survey.committed[p0]
     assert isinstance(committed, OffsetAndMetadata)
@@ -35,7 +35,7 @@ def test_survey_returns_offsets_and_open_transactions(kafka: Broker) -> None:
     }
     (opened,) = survey.transactions
     assert (opened.partition, opened.transactional_id, opened.start_offset) == (p0, name, 2)
-    assert (opened.state, opened.timeout_ms) == ("Ongoing", 60_000)
+    assert (opened.state, opened.timeout_ms) == ("Ongoing", 600_000)
     assert survey.group is not None
     assert (survey.group.state, survey.refusals, list(survey.topics)) == ("Empty", {}, [topic])
     assert int(survey.broker_settings["group.consumer.max.size"]) > 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from confluent_kafka import Message
 
@@ -164,16 +163,15 @@ def commit(bootstrap_servers: str, group: str, *partitions: TopicPartition) -> N
     consumer.close()
 
 
-@contextmanager
-def transaction(bootstrap_servers: str, topic: str, name: str) -> Iterator[Producer]:
-    """Keep a transaction with one record in partition 0 open until the block ends; then abort it."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
+def open_transaction(bootstrap_servers: str, topic: str, name: str) -> Producer:
+    """Open a transaction with one record in partition 0; the broker aborts it after ten minutes."""
+    settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000}
+    producer = Producer(settings)
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"held", partition=0)
     producer.flush(_TIMEOUT_S)
-    yield producer
-    producer.abort_transaction(_TIMEOUT_S)
+    return producer
 
 
 def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
