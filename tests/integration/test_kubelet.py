@@ -273,9 +273,10 @@ def test_rebalance_keeps_ready_pods_ready_without_a_restart(
 
 @pytest.mark.parametrize("count", [3, 20])
 def test_deployment_with_hand_over_rolls_pods_under_load(namespace: Callable[..., Namespace], count: int) -> None:
-    """Each new pod becomes ready before an old pod ends, and takes over the partitions of the pod that becomes unready.
+    """Each new pod becomes ready before an old pod ends, and takes over the partitions of an old pod.
 
-    Each instance id keeps its partitions, no pod is restarted, and each record is handled.
+    That one becomes unready, so Kubernetes ends it. If a pod of the same deployment became unready instead, no old pod
+    would ever end. Each instance id keeps its partitions, no pod is restarted, and each record is handled.
     """
     here = namespace("deployment-hand-over", partitions=2 * count)
     factor = 5 * FACTOR if count > 3 else FACTOR
@@ -289,11 +290,13 @@ def test_deployment_with_hand_over_rolls_pods_under_load(namespace: Callable[...
         wait_ready(pods)
         pods[0].work_until(lambda: here.is_balanced(count), here.produce)
         before = here.shares()
+        old_pods = list(pods)
         for number in range(count):
             new = start(count + number)
             new.work_until(lambda new=new: new.is_ready, here.produce)  # type: ignore[misc]  # a default
             new.work_until(lambda: len(unready(pods)) == 1, here.produce)
             (old,) = unready(pods)
+            assert old in old_pods
             assert_live(old)
             assert old.terminate() == 0
             pods[pods.index(old)] = new

@@ -77,6 +77,8 @@ class Scene:
 
     def __init__(self, **settings: object) -> None:
         self.ids = [f"member-{number}" for number in range(50, 0, -1)]
+        if "member_id" in settings:
+            self.ids.append(str(settings.pop("member_id")))
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
         self.member = MemberCore(
             MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words

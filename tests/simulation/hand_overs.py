@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.consumer.hand_over import RESERVED_S
 from consumer_membership.membership.consumer.predecessor import PredecessorState
+from consumer_membership.membership.consumer.successor import SAME_AGE
 from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteAnnouncement
 from consumer_membership.membership.events import LeaveRequested
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement, Instant
 from tests.simulation import inside
 from tests.simulation.watch import check
@@ -57,6 +59,8 @@ class HandOvers:
         #: How many holders released their id for a successor, and how many ids another process had in time.
         self.requested = 0
         self.completed = 0
+        #: The processes that released their id for a successor although a much older one held an id.
+        self.out_of_turn: list[str] = []
 
     def about_to_handle(self, process: Process, event: GroupEvent) -> None:
         """A member is about to handle an event."""
@@ -86,7 +90,7 @@ class HandOvers:
                     pass
 
     def _announcement_ordered(self, process: Process, seen: _Seen, announcement: HandOverAnnouncement) -> None:
-        """The application is ready; with a fixed id the request goes to one holder, which is the older process."""
+        """The application is ready; with a fixed id the requests go to one holder, and to others that began before."""
         name, holder_id = process.name, announcement.predecessor
         is_ready = process.application.warmed == seen.ordered
         check(is_ready, f"{name} announces itself to {holder_id} before on_warm has returned")
@@ -96,8 +100,9 @@ class HandOvers:
             # The holder was checked at the first announcement to it.
             return
         seen.requested.add(holder_id)
-        check(len(seen.requested) == 1, f"{name} announces itself to {sorted(seen.requested)} for one id in one join")
         holder = next(one for one in self._world.processes if holder_id in one.member_ids)
+        is_first = len(seen.requested) == 1 or holder.started_at < process.started_at
+        check(is_first, f"{name} announces itself to {sorted(seen.requested)} for one id in one join")
         later_s = holder.started_at - process.asked_at
         check(
             later_s <= NEWEST_FOR_S, f"{name} announces itself to {holder_id}, which subscribed {later_s:.1f} s later"
@@ -112,12 +117,21 @@ class HandOvers:
             seen.served.add(successor)
             seen.instance_id = inside.instance_id(process.member)
             self.requested += 1
+            if process.settings.instance_pool and self._has_older_holder(process):
+                self.out_of_turn.append(process.name)
         if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
             # With a pool the id is only reserved while the announcement shows that its successor is out of the group.
             reserved_s = 0.0 if process.settings.instance_pool else RESERVED_S - _ROUNDING_S
             seen.reserved_until = self._world.now + reserved_s
             self._released[seen.instance_id] = (process, self._world.now)
         seen.state = predecessor.state
+
+    def _has_older_holder(self, process: Process) -> bool:
+        """Whether a process holds an id that is older by more than the tolerance of the choice."""
+        living = (one for one in self._world.living if not one.application.is_leaving)
+        holders = (one.started_at for one in living if one.state is MemberState.STABLE)
+        oldest_at = min(holders, default=process.started_at)
+        return process.started_at - oldest_at > (self._world.now - oldest_at) * SAME_AGE + _ROUNDING_S
 
     def joined(self, instance_id: str, member_id: str) -> None:
         """The coordinator let this member in with this id."""

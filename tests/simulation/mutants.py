@@ -276,10 +276,17 @@ class AsksEachHolder(Successor):
         return holders
 
 
+class ReplacesAnyHolder(Successor):
+    """Replaces a process of any age, also one of the same deployment."""
+
+    def _oldest(self, created: Mapping[str, int], own: str) -> list[str]:  # noqa: ARG002
+        return list(created)
+
+
 class AsksForItsIdBack(InstanceClaim):
     """Requests a hand-over although it was in the group before."""
 
-    def _may_request_hand_over(self) -> bool:
+    def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:  # noqa: ARG002
         return True
 
 

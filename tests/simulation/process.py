@@ -46,6 +46,7 @@ from consumer_membership.membership.events import (
     TopicIdsResolved,
 )
 from consumer_membership.membership.member import MemberCore
+from consumer_membership.membership.member_ids import new_member_id
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -81,6 +82,8 @@ class Process:
         self.name = f"p{seat}.{world.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
+        #: When the application subscribed to join the group; the member keeps its id if it subscribes again.
+        self.started_at = self.asked_at = world.now
         self.is_killed = False
         made = world.make_member(settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random)
         #: A recorder with the member, where the world's members are recorded.
@@ -102,8 +105,6 @@ class Process:
         self.left_at: Instant | None = None
         self.deadline: Instant | None = None
         self.subscription = Subscription()
-        #: When the application subscribed to join the group; the member keeps its id if it subscribes again.
-        self.started_at = self.asked_at = world.now
         #: While the process is stopped: what its member handles, and its other threads do, when it goes on.
         self._held_back: list[GroupEvent] | None = None
         self._postponed: list[Callable[[], object]] = []
@@ -111,7 +112,9 @@ class Process:
         world.invariants.started(self)
 
     def _new_member_id(self) -> str:
-        self.member_ids.append(f"{self.name}-{len(self.member_ids)}")
+        """Return an id with the process's start, whose random part is replaced by a readable one."""
+        created = new_member_id(int(self.started_at * 1000), bytes(10))[:12]
+        self.member_ids.append(created + f"{self.name}-{len(self.member_ids)}".rjust(10, "-")[-10:])
         return self.member_ids[-1]
 
     @property

@@ -169,8 +169,10 @@ class Surges:
         self._shares, self._epoch = self._now()
 
     def check_end(self) -> None:
-        """After clean hand-overs each id has its former partitions, and the group has seen no change."""
+        """Clean hand-overs: ids have their former partitions, the group saw no change, the oldest processes ended."""
         check(self._now() == (self._shares, self._epoch), f"{self._now()} is not {(self._shares, self._epoch)}")
+        younger = self._world.invariants.hand_overs.out_of_turn
+        check(not younger, f"{younger} released their ids although older processes held ids")
 
     def _now(self) -> tuple[dict[str | None, frozenset[TopicPartition]], int]:
         shares = {inside.instance_id(one.member): one.application.fetchable for one in self._world.living}

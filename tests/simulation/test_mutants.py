@@ -34,6 +34,7 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.TakesOverAgainAndAgain, "takeovers", "again and again"),
     (broken.AnnouncesItselfTooEarly, "hand-over, no faults", "before on_warm has returned"),
     (broken.RevokesBeforeTheCommitIsOver, "hand-over, no faults", "before the commit was over|twice"),
+    (broken.ReplacesAnyHolder, "hand-over, no faults", "although older processes held ids"),
     (broken.AsksEachHolder, "hand-over", "for one id in one join|later"),
     (broken.AsksForItsIdBack, "hand-over", "although it was in the group before|subscribed .* later"),
     (broken.ServesAbsentSuccessors, "hand-over", "once more"),

@@ -59,6 +59,7 @@ from consumer_membership.membership.events import (
     GroupDescribeFailed,
     HolderChecked,
 )
+from consumer_membership.membership.member_ids import was_created_before
 from consumer_membership.membership.protocol import GRACE_S, Fatal
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import StateMachine
@@ -324,7 +325,7 @@ class InstanceClaim:
             self._look_up(self._event.now)
             return None
         if takes_over or self._waits:
-            return self._wait(error, named)
+            return self._wait(error, named, own)
         self._enter(_T.JOIN_CLEARED)
         return Fatal(self._refusal_of(error, named))
 
@@ -357,11 +358,12 @@ class InstanceClaim:
     def _hands_over(self) -> bool:
         return self._settings.conflict_policy is ConflictPolicy.HAND_OVER
 
-    def _may_request_hand_over(self) -> bool:
-        """Decide at the first holder: with a fixed id, one that is reported late may be the newer one."""
+    def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:
+        """Decide at the first holder: with a fixed id, one that is reported late may be newer, unless its id tells."""
         attempt = self._attempt
         if attempt.may_request is None:
-            is_safe = bool(self._pool) or self._has_just_subscribed
+            is_older = holder is not None and was_created_before(holder.member_id, own)
+            is_safe = bool(self._pool) or self._has_just_subscribed or is_older
             attempt.may_request = self._hands_over and self.age is not Age.OLDER and is_safe
         return attempt.may_request
 
@@ -383,7 +385,7 @@ class InstanceClaim:
         self.id = None
         self._look_up(self._event.now + CLAIM_SPACING_S * (0.5 + self._jitter()))
 
-    def _wait(self, error: BrokerError, holder: Holder | None) -> Fatal | None:
+    def _wait(self, error: BrokerError, holder: Holder | None, own: str) -> Fatal | None:
         attempt, now = self._attempt, self._event.now
         attempt.waits_for = holder or attempt.waits_for
         if holder is not None:
@@ -391,7 +393,7 @@ class InstanceClaim:
         called = _name_of(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now
-            if self._may_request_hand_over():
+            if self._may_request_hand_over(holder, own):
                 # The description has the partitions to prepare for.
                 self._look_up(now)
                 return None
@@ -567,13 +569,13 @@ class InstanceClaim:
         elif attempt.waits_since is None or self._has_waited_long:
             self._join_waiting()
         else:
-            self._wait_for(found)
+            self._wait_for(found, own)
 
-    def _wait_for(self, holder: Holder) -> None:
+    def _wait_for(self, holder: Holder, own: str) -> None:
         self._attempt.waits_for = holder
         self._backoff.reset()
-        if self._may_request_hand_over():
-            self.successor.holders_described({self.id or "": holder}, is_pool=False)
+        if self._may_request_hand_over(holder, own):
+            self.successor.holders_described({self.id or "": holder}, own, is_pool=False)
         self._look_up_again()
 
     def _look_up_again(self) -> None:
@@ -690,8 +692,8 @@ class InstanceClaim:
         if holders is None:
             self._look_up(now + self._backoff.next_delay())
         else:
-            if self._may_request_hand_over():
-                self.successor.holders_described(self._pool.present(holders), is_pool=True)
+            if self._may_request_hand_over(None, own):
+                self.successor.holders_described(self._pool.present(holders), own, is_pool=True)
             self._look_up_again()
         if self._attempt.waits_since is None:
             self._attempt.waits_since = now

@@ -20,7 +20,8 @@ ends as it does with `wait`.
 Only a member that the application just made join requests a hand-over, so two processes never take an id from each
 other in turns. With a fixed id it announces itself to one holder in each such join; with a pool, to one holder after
 the other, if other members were faster. A predecessor announces itself to no holder: with a fixed id it ends as soon as
-its successor holds the id, with a pool it waits for another id.
+its successor holds the id, with a pool it waits for another id. With a pool the oldest process is replaced, so that a
+deployment never replaces a process that it has just started.
 
 | module | content |
 |---|---|

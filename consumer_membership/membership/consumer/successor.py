@@ -11,6 +11,10 @@
 | WRITING | the announcement of this successor is written |
 | ANNOUNCED | the announcement is written; the holder is expected to release its id |
 | REFUSED | the brokers refuse the helper group: the member waits as with `wait` |
+
+With a pool, a successor replaces the oldest process, whose age its member id shows (`member_ids`). So a deployment
+replaces each old process once, and never one that the same deployment has just started. Several successors that start
+together choose at random among the holders that are about as old, and so seldom prepare for the same one.
 """
 
 from __future__ import annotations
@@ -34,12 +38,16 @@ from consumer_membership.membership.events import (
     AnnouncementWritten,
     Warmed,
 )
+from consumer_membership.membership.member_ids import creation_time
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
 from consumer_membership.types import HandOverAnnouncement, Holder, Instant, TopicPartition
 
 #: How often an announcement without effect is written again: another successor may have replaced it, and have ended.
 REPEAT_ANNOUNCEMENT_S = 5.0
+#: Holders are about as old as the oldest one if the difference is at most this share of its age. Of a group that was
+#: deployed a day ago within 90 minutes, these are all processes; none that the current deployment started is one.
+SAME_AGE = 1 / 16
 
 
 class SuccessorState(Enum):
@@ -189,8 +197,11 @@ class Successor:
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
 
-    def holders_described(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
-        """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested."""
+    def holders_described(self, holders: Mapping[str, Holder], own: str, *, is_pool: bool) -> None:
+        """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested.
+
+        `own` is this member's id.
+        """
         if self.state is _S.REFUSED:
             return
         if self.holder is not None and self.instance_id is not None:
@@ -201,7 +212,7 @@ class Successor:
             self._replaced.add(self.holder.member_id)
             self.holder = None
             self._announced_at = None
-        self._choose(holders if is_pool else self._only_first(holders))
+        self._choose(holders if is_pool else self._only_first(holders), own)
 
     def holder_reported(self, holder: Holder) -> None:
         """Remember the first holder of the fixed id in this join: only that one may receive a request."""
@@ -213,11 +224,12 @@ class Successor:
             self.holder_reported(holder)
         return {i: one for i, one in holders.items() if one.member_id == self._first_holder}
 
-    def _choose(self, holders: Mapping[str, Holder]) -> None:
+    def _choose(self, holders: Mapping[str, Holder], own: str) -> None:
         present = {i: one for i, one in sorted(holders.items()) if is_present(one)}
         usable = [i for i, one in present.items() if one.partitions and one.member_id not in self._replaced]
         candidates = [i for i in usable if present[i].member_id not in self._requested_by_others] or usable
         if candidates:
+            candidates = self._oldest({i: creation_time(present[i].member_id) or 0 for i in candidates}, own)
             self.instance_id = candidates[int(self._jitter() * len(candidates))]
             self._warm(present[self.instance_id])
             return
@@ -225,6 +237,12 @@ class Successor:
         self.is_warm |= bool(present) and not any(one.partitions for one in present.values())
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
+
+    def _oldest(self, created: Mapping[str, int], own: str) -> list[str]:
+        """Return the ids of the oldest holder and of those that are about as old; `created`: when, in milliseconds."""
+        first = min(created.values())
+        age = max(0, (creation_time(own) or 0) - first)
+        return [i for i, created_at in created.items() if created_at - first <= age * SAME_AGE]
 
     def _warm(self, holder: Holder) -> None:
         self.holder, self._partition = holder, announcement_partition(holder.partitions)

@@ -13,14 +13,13 @@ handle.
 from __future__ import annotations
 
 import asyncio
-import base64
+import os
 import random
 import threading
-import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, TypeVar
 
 from consumer_membership.errors import MembershipError
@@ -35,6 +34,7 @@ from consumer_membership.membership.effects import (
     StateChanged,
 )
 from consumer_membership.membership.events import CoordinatorLost, Polled, Suspended, TimePassed
+from consumer_membership.membership.member_ids import new_member_id
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
@@ -65,11 +65,6 @@ _LOG = PackageLog("consumer_membership.network", "BROKER")
 AnswerT = TypeVar("AnswerT")
 
 
-def new_member_id() -> str:
-    """A member id as librdkafka and Java make it: 16 random bytes in URL-safe base64, 22 characters (KIP-1082)."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
 class NetworkThread:
     """The thread of one member, at the network's end of a line (`runtime.membership_thread.MembershipThread`).
 
@@ -83,10 +78,11 @@ class NetworkThread:
         self._settings = settings
         self._observer = observer
         self._security = security or ConnectionSecurity(settings.connection)
+        created_ms = int(time() * 1000)
         recorder = Recorder(
             settings.member,
             settings.protocols,
-            new_member_id=new_member_id,
+            new_member_id=lambda: new_member_id(created_ms, os.urandom(10)),
             jitter=random.random,
             is_on=settings.recorder.is_on,
         )

@@ -45,6 +45,7 @@ from consumer_membership.membership.events import (
     Verdict,
     Warmed,
 )
+from consumer_membership.membership.member_ids import new_member_id
 from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import (
@@ -308,6 +309,18 @@ def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
     assert describe(scene, i=holder()).all(WarmPartitions) == []
 
 
+@pytest.mark.parametrize(
+    ("created_at", "requests"), [pytest.param(1000, 1, id="an older holder"), pytest.param(3000, 0, id="a newer one")]
+)
+def test_member_that_learns_of_the_holder_late_knows_its_age_from_its_id(created_at: int, requests: int) -> None:
+    """On a busy machine the join of a new process may take longer than the two seconds."""
+    old = created(created_at)
+    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000)).in_touch()
+    scene.now += 3.0
+    scene.reject(Verdict.UNRELEASED, UNRELEASED, holder=old)
+    assert len(describe(scene, i=holder(old)).all(WarmPartitions)) == requests
+
+
 def test_long_preparation_does_not_end_the_wait() -> None:
     """The holder has nothing to release before the announcement, so the limit of the wait begins with it."""
     scene = warming(max_poll_interval_s=10_000.0)
@@ -329,6 +342,38 @@ def test_successor_of_a_pool_leaves_a_holder_to_an_earlier_successor() -> None:
     assert taken_by_another(scene).new(WriteAnnouncement) == []
     describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
     assert len(taken_by_another(scene).new(WriteAnnouncement)) == 1
+
+
+def created(at_s: int) -> str:
+    """A member id with this creation time."""
+    return new_member_id(at_s * 1000, bytes(10))
+
+
+@pytest.mark.parametrize(
+    ("ids", "chosen"),
+    [
+        pytest.param((created(500), created(1000)), "i0", id="the oldest"),
+        pytest.param((created(1000), created(500)), "i1", id="the oldest, with the other id"),
+        pytest.param((created(500), created(590)), "i1", id="at random among holders that are about as old"),
+        pytest.param((created(500), created(600)), "i0", id="not so old any more"),
+        pytest.param(("member of another version", created(500)), "i0", id="an unknown age counts as old"),
+        pytest.param((created(5000), created(6000)), "i0", id="the own clock is behind"),
+    ],
+)
+def test_successor_of_a_pool_replaces_the_oldest_process(ids: tuple[str, str], chosen: str) -> None:
+    """In a deployment these are the processes that end; those that started just before must keep their ids."""
+    scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000))
+    describe(scene, i0=holder(ids[0], ORDERS_0), i1=holder(ids[1], ORDERS_1))
+    assert scene.protocol.claim.successor.instance_id == chosen
+
+
+def test_successor_of_a_pool_leaves_the_oldest_process_to_an_earlier_successor() -> None:
+    """Of several new processes, each replaces another one."""
+    scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000))
+    holders = {"i0": holder(created(500), ORDERS_0), "i1": holder(created(1000), ORDERS_1)}
+    taken_by_another(describe(scene, **holders))
+    describe(scene, **holders)
+    assert scene.protocol.claim.successor.instance_id == "i1"
 
 
 def test_successor_of_a_pool_chooses_another_holder_if_its_id_went_to_another_member() -> None:
