@@ -183,22 +183,22 @@ def store_offsets_by_hand(kind: AnyClass, settings: Settings, topic: str) -> See
 
 def commit_batches_in_the_background(kind: AnyClass, settings: Settings, topic: str) -> Seen:
     """Consume batches, and receive the outcome of each commit in `on_commit`."""
-    outcomes: list[tuple[object, tuple[object, ...]]] = []
+    outcomes: list[list[tuple[object, tuple[object, ...]]]] = []
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        outcomes.extend((error, position) for position in positions(partitions))
+        outcomes.append([(error, position) for position in positions(partitions)])
 
     consumer, handled = kind(settings | {"enable.auto.commit": False, "on_commit": on_commit}), Handled()
     consumer.subscribe([topic])
-    returned = []
-    while not handled.is_complete:
+    returned: list[object] = []
+    while not handled.is_complete or len(outcomes) < len(returned):
         batch = consumer.consume(num_messages=100, timeout=0.5)
         for message in batch:
             handled.add(message)
         if batch:
             returned.append(consumer.commit(asynchronous=True))
     consumer.close()
-    last = {position[1]: (error, position) for error, position in outcomes}
+    last = {position[1]: (error, position) for outcome in outcomes for error, position in outcome}
     return {"handled": handled.records, "last outcomes": last, "returned": set(returned)}
 
 

@@ -221,7 +221,10 @@ def answer(transactions: Transactions, offsets: list[TopicPartition]) -> list[bo
 
 @pytest.fixture
 def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the producer return without a response, sooner than by default and later than a busy broker responds."""
+    """Calls of the producer return without a response, sooner than by default and later than a busy broker responds.
+
+    A transaction needs a longer timeout then: librdkafka repeats its requests shortly before that timeout.
+    """
     monkeypatch.setattr(transactions_module, "PATIENCE_S", 8.0)
 
 
@@ -234,7 +237,7 @@ def test_commit_without_a_response_returns_what_the_broker_did(
     """The next producer ends the transaction, and then the committed offsets show whether it was committed."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
-    transactions = stage.transactions(bootstrap_servers=proxy.address)
+    transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=60_000)
     stage.commit(transactions, "one", 1)
     proxy.delay(END_TXN, resets=False)
     raised: list[TransactionAbortedError] = []
@@ -285,7 +288,7 @@ def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
     """Until then each question raises, and the next transaction waits."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
-    transactions = stage.transactions(bootstrap_servers=proxy.address)
+    transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=60_000)
     stage.commit(transactions, "one", 1)
     proxy.delay(END_TXN, resets=False)
     proxy.hold_from(INIT_PRODUCER_ID)  # of the next producer
