@@ -106,9 +106,9 @@ def test_holders_of_a_pool_hand_over_to_two_new_processes(broker: Broker) -> Non
             (taken,) = filter(None, one.notes.named("assign"))
             assert len(taken) == 2
             assert taken in one.notes.named("warm")
-        new[0].wait(lambda _: sorted(len(one.owned) for one in old) == [0, 0, 2], "one old holder")
         members = [*old, *new]
-        assert len(frozenset().union(*(one.owned for one in members))) == 6
+        new[0].wait(lambda _: len(frozenset().union(*(one.owned for one in members))) == 6, "owners of all partitions")
+        assert sorted(len(one.owned) for one in old) == [0, 0, 2]
         for one in old:
             if not one.owned:
                 # A successor can have the partitions before the application of the former holder polls again.
