@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.consumer.hand_over import RESERVED_S
 from consumer_membership.membership.consumer.predecessor import PredecessorState
-from consumer_membership.membership.consumer.successor import SAME_AGE
 from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteAnnouncement
 from consumer_membership.membership.events import LeaveRequested
+from consumer_membership.membership.member_ids import was_created_before
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement, Instant
@@ -59,7 +59,7 @@ class HandOvers:
         #: How many holders released their id for a successor, and how many ids another process had in time.
         self.requested = 0
         self.completed = 0
-        #: The processes that released their id for a successor although a much older one held an id.
+        #: The processes that released their id for a successor although an older one held an id.
         self.out_of_turn: list[str] = []
 
     def about_to_handle(self, process: Process, event: GroupEvent) -> None:
@@ -78,10 +78,13 @@ class HandOvers:
         for effect in effects:
             match effect:
                 case WarmPartitions():
-                    check(is_newest, f"{process.name} prepares for a hand-over although it was in the group before")
+                    holder = inside.successor(process.member).holder
+                    may_replace = is_newest or _replaces_older(process, holder.member_id if holder else "")
+                    check(may_replace, f"{process.name} prepares for a hand-over although it was in the group before")
                     seen.ordered = effect.attempt
                 case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
-                    check(is_newest, f"{process.name} requests a hand-over although it was in the group before")
+                    may_replace = is_newest or _replaces_older(process, announcement.predecessor)
+                    check(may_replace, f"{process.name} requests a hand-over although it was in the group before")
                     self._announcement_ordered(process, seen, announcement)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
                     is_reserved = beat.instance_id == seen.instance_id and self._world.now < seen.reserved_until
@@ -127,14 +130,19 @@ class HandOvers:
         seen.state = predecessor.state
 
     def _has_older_holder(self, process: Process) -> bool:
-        """Whether a process holds an id that is older by more than the tolerance of the choice."""
+        """Whether an older process holds an id; ids contain milliseconds."""
         living = (one for one in self._world.living if not one.application.is_leaving)
         holders = (one.started_at for one in living if one.state is MemberState.STABLE)
         oldest_at = min(holders, default=process.started_at)
-        return process.started_at - oldest_at > (self._world.now - oldest_at) * SAME_AGE + _ROUNDING_S
+        return process.started_at - oldest_at > 0.001
 
     def joined(self, instance_id: str, member_id: str) -> None:
         """The coordinator let this member in with this id."""
         former, released_at = self._released.pop(instance_id, (None, 0.0))
         is_in_time = self._world.now <= released_at + RESERVED_S
         self.completed += former is not None and member_id not in former.member_ids and is_in_time
+
+
+def _replaces_older(process: Process, holder: str) -> bool:
+    """Whether this process of a pool was created after the holder: then it may replace it, also if it was replaced."""
+    return bool(process.settings.instance_pool) and was_created_before(holder, process.member_ids[-1])

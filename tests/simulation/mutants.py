@@ -279,7 +279,7 @@ class AsksEachHolder(Successor):
 class ReplacesAnyHolder(Successor):
     """Replaces a process of any age, also one of the same deployment."""
 
-    def _oldest(self, created: Mapping[str, int], own: str) -> list[str]:  # noqa: ARG002
+    def _oldest(self, created: Mapping[str, int]) -> list[str]:
         return list(created)
 
 
@@ -288,6 +288,13 @@ class AsksForItsIdBack(InstanceClaim):
 
     def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:  # noqa: ARG002
         return True
+
+
+class ReplacesItsSuccessor(InstanceClaim):
+    """Of a pool: requests a hand-over from a newer process although it was in the group before."""
+
+    def _replaceable(self, holders: Mapping[str, Holder], own: str) -> Mapping[str, Holder]:  # noqa: ARG002
+        return self._pool.present(holders)
 
 
 class TrustsItsLeave(InstanceClaim):

@@ -37,9 +37,13 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.ReplacesAnyHolder, "hand-over, no faults", "although older processes held ids"),
     (broken.AsksEachHolder, "hand-over", "for one id in one join|later"),
     (broken.AsksForItsIdBack, "hand-over", "although it was in the group before|subscribed .* later"),
+    (broken.ReplacesItsSuccessor, "hand-over", "although it was in the group before"),
     (broken.ServesAbsentSuccessors, "hand-over", "once more"),
     (broken.TakesTheReleasedIdBack, "hand-over", "back before its successor came"),
 )
+
+#: The first seed of the search for rare failures, shortly before one that shows them; others begin with 0.
+FIRST_SEEDS: dict[type, int] = {broken.ServesAbsentSuccessors: 370}
 
 
 @pytest.mark.slow
@@ -63,7 +67,8 @@ def test_mutant_overrides_a_part_of_a_sound_class(mutant: type) -> None:
 
 
 def _run_seeds(mutant: type, profile: str) -> None:
-    for seed in range(MOST_SEEDS):
+    first = FIRST_SEEDS.get(mutant, 0)
+    for seed in range(first, first + MOST_SEEDS):
         simulate(seed, PROFILES[profile], broken.made_with(mutant))
 
 

@@ -13,8 +13,8 @@
 | REFUSED | the brokers refuse the helper group: the member waits as with `wait` |
 
 With a pool, a successor replaces the oldest process, whose age its member id shows (`member_ids`). So a deployment
-replaces each old process once, and never one that the same deployment has just started. Several successors that start
-together choose at random among the holders that are about as old, and so seldom prepare for the same one.
+replaces each old process once, and never one that the same deployment has just started. Of several successors that are
+ready for the same holder, the first one announces itself, and the others prepare for the next one.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ from consumer_membership.types import HandOverAnnouncement, Holder, Instant, Top
 
 #: How often an announcement without effect is written again: another successor may have replaced it, and have ended.
 REPEAT_ANNOUNCEMENT_S = 5.0
-#: Holders are about as old as the oldest one if the difference is at most this share of its age. Of a group that was
-#: deployed a day ago within 90 minutes, these are all processes; none that the current deployment started is one.
-SAME_AGE = 1 / 16
 
 
 class SuccessorState(Enum):
@@ -197,11 +194,8 @@ class Successor:
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
 
-    def holders_described(self, holders: Mapping[str, Holder], own: str, *, is_pool: bool) -> None:
-        """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested.
-
-        `own` is this member's id.
-        """
+    def holders_described(self, holders: Mapping[str, Holder], *, is_pool: bool) -> None:
+        """Choose a holder of these instance ids, or follow the chosen holder; a hand-over may be requested."""
         if self.state is _S.REFUSED:
             return
         if self.holder is not None and self.instance_id is not None:
@@ -212,7 +206,7 @@ class Successor:
             self._replaced.add(self.holder.member_id)
             self.holder = None
             self._announced_at = None
-        self._choose(holders if is_pool else self._only_first(holders), own)
+        self._choose(holders if is_pool else self._only_first(holders))
 
     def holder_reported(self, holder: Holder) -> None:
         """Remember the first holder of the fixed id in this join: only that one may receive a request."""
@@ -224,12 +218,12 @@ class Successor:
             self.holder_reported(holder)
         return {i: one for i, one in holders.items() if one.member_id == self._first_holder}
 
-    def _choose(self, holders: Mapping[str, Holder], own: str) -> None:
+    def _choose(self, holders: Mapping[str, Holder]) -> None:
         present = {i: one for i, one in sorted(holders.items()) if is_present(one)}
         usable = [i for i, one in present.items() if one.partitions and one.member_id not in self._replaced]
         candidates = [i for i in usable if present[i].member_id not in self._requested_by_others] or usable
         if candidates:
-            candidates = self._oldest({i: creation_time(present[i].member_id) or 0 for i in candidates}, own)
+            candidates = self._oldest({i: creation_time(present[i].member_id) or 0 for i in candidates})
             self.instance_id = candidates[int(self._jitter() * len(candidates))]
             self._warm(present[self.instance_id])
             return
@@ -238,11 +232,10 @@ class Successor:
         if self.state is not _S.IDLE:
             self._fire(_T.ENDED)
 
-    def _oldest(self, created: Mapping[str, int], own: str) -> list[str]:
-        """Return the ids of the oldest holder and of those that are about as old; `created`: when, in milliseconds."""
+    def _oldest(self, created: Mapping[str, int]) -> list[str]:
+        """Return the ids of the holders that were created first; `created`: when, in milliseconds."""
         first = min(created.values())
-        age = max(0, (creation_time(own) or 0) - first)
-        return [i for i, created_at in created.items() if created_at - first <= age * SAME_AGE]
+        return [i for i, created_at in created.items() if created_at == first]
 
     def _warm(self, holder: Holder) -> None:
         self.holder, self._partition = holder, announcement_partition(holder.partitions)
