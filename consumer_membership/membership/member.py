@@ -137,6 +137,11 @@ class MemberCore:
         """The number of the reconciliation that was begun last."""
         return self._reconciler.attempt
 
+    @property
+    def retries_at_poll(self) -> bool:
+        """Whether a callback raised that the next poll calls again."""
+        return self._reconciler.retries_at_poll or self._protocol.retries_at_poll
+
     def longest_pause_s(self, now: Instant) -> float | None:
         """The longest pause between two attempts to reach a broker; None: the member owns nothing that it could lose.
 

@@ -140,6 +140,10 @@ class MemberProtocol(Protocol):
         """Whether the member releases its instance id for a successor, and not because the application leaves."""
 
     @property
+    def retries_at_poll(self) -> bool:
+        """Whether a callback of this protocol raised that the next poll calls again."""
+
+    @property
     def identity(self) -> CommitIdentity:
         """The identity with which the member fetches and commits."""
 

@@ -119,6 +119,11 @@ class Reconciler:
         self._uses_eager_callbacks = is_eager
 
     @property
+    def retries_at_poll(self) -> bool:
+        """Whether a callback raised that the next poll calls again."""
+        return self.phase is Phase.AWAIT_POLL
+
+    @property
     def is_idle(self) -> bool:
         """Whether no attempt runs, and none waits for the application to poll."""
         return self.phase is Phase.IDLE
@@ -250,7 +255,7 @@ class Reconciler:
 
     def polled(self) -> None:
         """The application polls: an attempt whose callback raised begins again."""
-        if self.phase is Phase.AWAIT_POLL:
+        if self.retries_at_poll:
             self._enter(Phase.IDLE)
 
     # ---- the phases ----

@@ -12,7 +12,12 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
     SendHeartbeat,
 )
-from consumer_membership.membership.events import CommitVerdict, StartOffsetsFailed, StartOffsetsFetched
+from consumer_membership.membership.events import (
+    CommitVerdict,
+    CoordinatorLost,
+    StartOffsetsFailed,
+    StartOffsetsFetched,
+)
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.membership.builders import (
@@ -95,6 +100,17 @@ def test_raising_on_assign_leaves_the_member_reconciling_and_unacknowledged() ->
     scene = adding().finish(failed=True)
     assert (scene.state, scene.last) == (S.RECONCILE, ())
     assert scene.view.waits_for == "poll to retry callback"
+
+
+def test_member_retries_at_poll_only_from_a_raising_callback_to_the_next_poll() -> None:
+    """The runtime reports polls soon then, also while the view shows another wait; other waits need no poll."""
+    scene = adding()
+    found = [scene.member.retries_at_poll]
+    scene.finish(failed=True).feed(CoordinatorLost(reason="broken"))
+    found.append(scene.member.retries_at_poll)
+    scene.poll()
+    found.append(scene.member.retries_at_poll)
+    assert (found, scene.view.waits_for) == ([False, True, False], "group coordinator")
 
 
 def test_raising_on_assign_is_called_again_at_the_next_poll_with_the_same_partitions() -> None:

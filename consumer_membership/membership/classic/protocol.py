@@ -146,6 +146,11 @@ class ClassicProtocol:
         return False
 
     @property
+    def retries_at_poll(self) -> bool:
+        """False: only a hand-over has a callback of its own."""
+        return False
+
+    @property
     def identity(self) -> CommitIdentity:
         """The identity with which the member fetches and commits: a classic OffsetFetch names no member."""
         return CommitIdentity(

@@ -150,6 +150,11 @@ class ConsumerProtocol:
         return self.claim.predecessor.is_releasing
 
     @property
+    def retries_at_poll(self) -> bool:
+        """Whether on_warm raised; the next poll calls it again."""
+        return self.claim.successor.retries_at_poll
+
+    @property
     def identity(self) -> CommitIdentity:
         """The identity with which the member fetches and commits."""
         return CommitIdentity(member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.claim.id)

@@ -147,6 +147,11 @@ class Successor:
         return self.state not in (_S.IDLE, _S.REFUSED)
 
     @property
+    def retries_at_poll(self) -> bool:
+        """Whether on_warm raised; the next poll calls it again."""
+        return self.state is _S.RAISED
+
+    @property
     def expects_release_since(self) -> Instant | None:
         """Since when the holder may release its id at any moment; None: not yet, or its time is over."""
         limit_s = self._settings.drain_timeout_s + READ_EVERY_S
@@ -270,7 +275,7 @@ class Successor:
 
     def polled(self) -> None:
         """Call on_warm again after it raised: the application polls."""
-        if self.state is _S.RAISED and self.holder is not None:
+        if self.retries_at_poll and self.holder is not None:
             self._attempt += 1
             self._fire(_T.POLLED)
             self._event.emit(WarmPartitions(attempt=self._attempt, partitions=self.holder.partitions))

@@ -20,7 +20,7 @@ from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
 
-#: The slices of an idle wait, by whether the member is calm.
+#: The slices of an idle wait, by whether the member is calm and waits for nothing.
 _WHOLE_SLICES_S = {
     is_calm: (slice_s, whole_ms(slice_s)) for is_calm, slice_s in ((False, SLICE_S), (True, CALM_SLICE_S))
 }
@@ -119,6 +119,7 @@ class Delivery:
             return
         thread = self._thread
         snapshot, wake_up = line.snapshot, line.wake_up
+        expects_orders = snapshot.view.waits_for is not None
         until = min(deadline, fetcher.next_check_at)
         while not (wake_up.is_set or life.is_ending or line.snapshot is not snapshot):
             left = until - line.now()
@@ -128,7 +129,7 @@ class Delivery:
             with lock:
                 if life.is_closed or buffer.ready:
                     return
-                slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm]
+                slice_s, whole_s = _WHOLE_SLICES_S[thread.is_calm and not expects_orders]
                 if fetcher.wait(whole_s if left > slice_s else whole_ms(left)):
                     self._note_record(has_record=True)
                     return

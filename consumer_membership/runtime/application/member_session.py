@@ -35,7 +35,7 @@ from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.types import LeaveOption, Offsets, Subscription
 
 #: How long a poll waits before it reads the view again: a missed poll ends the membership without an order. A waiting
-#: poll also counts as a poll each time; the member judges polls four times a second at most.
+#: poll also counts as a poll each time; the member reads the count every three seconds, or before it judges polls.
 _WAIT_S = 0.25
 #: The detail of a wait for the lease.
 _NO_LEASE = "the partitions may belong to another member until the session is confirmed"

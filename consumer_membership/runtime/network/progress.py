@@ -1,4 +1,8 @@
-"""Reports the application's polls to a member's core, because the hot path of `poll()` only counts them."""
+"""Reports the application's polls to a member's core, because the hot path of `poll()` only counts them.
+
+Each report is an event of the core, so a member is sampled only as often as its core can use polls. A poll that makes
+the member join is not waited for here: the application posts it (`Subscriptions.announce_poll`).
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,19 @@ from collections.abc import Callable
 
 from consumer_membership.membership.events import Polled
 
-#: How often the counts are read.
+#: How often the counts are read while the next poll calls a callback again that raised, and when calm ends.
 PROGRESS_SAMPLE_S = 0.25
-#: The interval of a calm member, as a part of max.poll.interval.ms and in seconds at most: the delay with which a
-#: missed poll may be noticed. Four samples a second are two thirds of the work of an idle member's thread.
-CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
-#: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
+#: How long records make a member an active one (`heartbeat.active.interval.ms`), and how often it is sampled then.
 ACTIVE_S = 1.0
+#: The longest interval of any member, as a part of max.poll.interval.ms and in seconds: the delay with which a missed
+#: poll may be noticed. Four samples a second are two thirds of the work of an idle member's thread.
+CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
 
 
 class ProgressSampler:
     """Reads two growing counts, of polls and of delivered records, and reports new polls; used from one loop.
 
-    A member is calm if it waits for nothing and has delivered no record for a while; it is sampled less often then.
+    A member is calm while no record is delivered and no callback waits for the next poll to be called again.
     """
 
     def __init__(
@@ -27,14 +31,14 @@ class ProgressSampler:
         loop: asyncio.AbstractEventLoop,
         progress: Callable[[], tuple[int, int]],
         report: Callable[[Polled], None],
-        is_waiting: Callable[[], bool],
+        retries_at_poll: Callable[[], bool],
         *,
         max_poll_interval_s: float,
     ) -> None:
         self._loop = loop
         self._progress = progress
         self._report = report
-        self._is_waiting = is_waiting
+        self._retries_at_poll = retries_at_poll
         self._calm_s = max(PROGRESS_SAMPLE_S, min(CALM_SHARE * max_poll_interval_s, LONGEST_CALM_S))
         self._counts = (0, 0)
         self._delivered_at = float("-inf")
@@ -44,7 +48,7 @@ class ProgressSampler:
 
     def start(self) -> None:
         """Begin to sample."""
-        self._sample_in(PROGRESS_SAMPLE_S)
+        self._sample_at(self._loop.time() + PROGRESS_SAMPLE_S)
 
     def stop(self) -> None:
         """End sampling."""
@@ -63,20 +67,24 @@ class ProgressSampler:
             self._report(Polled(delivered=now - self._delivered_at < ACTIVE_S))
 
     def end_calm(self) -> None:
-        """Sample at the usual pace again, so that a poll is noticed quickly."""
+        """Sample soon, because records come again, or a callback waits for the next poll."""
         if self.is_calm:
-            self._sample_in(PROGRESS_SAMPLE_S)
+            self._sample_at(self._loop.time() + PROGRESS_SAMPLE_S)
 
     def _sample_and_go_on(self) -> None:
         self.sample()
-        is_calm = not self._is_waiting() and self._loop.time() - self._delivered_at >= ACTIVE_S
-        self._sample_in(self._calm_s if is_calm else PROGRESS_SAMPLE_S)
-
-    def _sample_in(self, delay_s: float) -> None:
-        self.stop()
-        self.is_calm = delay_s > PROGRESS_SAMPLE_S
         now = self._loop.time()
-        # Calm members are sampled at the same moments, which are multiples of the interval: a thread that wakes for
-        # many of them finds its code and data in the processor's caches.
-        at = now + delay_s if not self.is_calm else (now // delay_s + 1) * delay_s
-        self._timer = self._loop.call_at(at, self._sample_and_go_on)
+        if self._retries_at_poll():
+            self._sample_at(now + PROGRESS_SAMPLE_S)
+        elif now - self._delivered_at < ACTIVE_S:
+            self._sample_at(now + min(ACTIVE_S, self._calm_s))
+        else:
+            # Calm members are sampled at the same moments, which are multiples of the interval: a thread that wakes
+            # for many of them finds its code and data in the processor's caches.
+            at = (now // self._calm_s + 1) * self._calm_s
+            self._sample_at(at, is_calm=self._calm_s > PROGRESS_SAMPLE_S)
+
+    def _sample_at(self, moment: float, *, is_calm: bool = False) -> None:
+        self.stop()
+        self.is_calm = is_calm
+        self._timer = self._loop.call_at(moment, self._sample_and_go_on)

@@ -254,7 +254,7 @@ class MemberOnLoop:
             self._loop,
             settings.progress,
             self._feed,
-            lambda: line.view.waits_for is not None,
+            lambda: member.retries_at_poll,
             max_poll_interval_s=settings.member.max_poll_interval_s,
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -346,7 +346,6 @@ class MemberOnLoop:
 
     def take_posts(self) -> None:
         """Process the application's events and questions."""
-        self.sampler.end_calm()
         for post in self._line.take_posts():
             match post:
                 case CommittedOffsetsQuestion():
@@ -413,7 +412,7 @@ class MemberOnLoop:
         if view.coordinator != self._line.view.coordinator:
             self._coordinator_since = monotonic()
             self._begin_telemetry()
-        if view.waits_for is not None:
+        if self._member.retries_at_poll:
             self.sampler.end_calm()
         self._line.show(view, *orders)
 

@@ -217,8 +217,9 @@ def test_successor_describes_the_group_less_often_the_longer_the_holder_drains()
 def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
     """As with on_assign, the poll that follows the exception calls the callback again."""
     scene = warmed(warming(), failed=True)
-    assert (scene.new(ReadAnnouncements), scene.view.is_warm) == ([], False)
+    assert (scene.new(ReadAnnouncements), scene.view.is_warm, scene.member.retries_at_poll) == ([], False, True)
     assert [order.attempt for order in scene.poll().new(WarmPartitions)] == [2]
+    assert not scene.member.retries_at_poll
 
 
 def test_late_answer_of_an_earlier_on_warm_is_dropped() -> None:

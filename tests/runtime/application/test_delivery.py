@@ -13,6 +13,8 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import WaitsFor
+from consumer_membership.runtime.application import delivery
 from consumer_membership.runtime.application.delivery import CancelledRevocations, Delivery
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime, Registry
@@ -133,6 +135,22 @@ def test_wait_idle_ends_when_the_wake_up_is_set(scene: Scene, topic: str) -> Non
     scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record comes
     waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + 10 * PATIENCE_S))
     wait_until(lambda: scene.delivery.buffer.turns > 0, "a slice of the wait")
+    scene.line.wake_up.set()
+    waiting.outcome()
+
+
+@pytest.mark.slow
+def test_wait_idle_keeps_short_slices_for_a_calm_member_that_waits_for_something(
+    scene: Scene, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order may end the wait, and a slice of librdkafka delays it."""
+    monkeypatch.setitem(delivery._WHOLE_SLICES_S, False, (0.001, 0.001))
+    monkeypatch.setitem(delivery._WHOLE_SLICES_S, True, (10 * PATIENCE_S, 10 * PATIENCE_S))
+    scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record comes
+    scene.member.calm_down()
+    scene.member.view = replace(SETTLED, waits_for=WaitsFor.OTHER_MEMBERS)
+    waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + PATIENCE_S))
+    wait_until(lambda: scene.delivery.buffer.turns > 2, "several slices")
     scene.line.wake_up.set()
     waiting.outcome()
 

@@ -39,6 +39,8 @@ class Application:
     commits: list[CommitCompleted] = field(default_factory=list)
     polls: int = 0
     is_gone: bool = False
+    #: Whether its on_assign raises.
+    raises_in_on_assign: bool = False
 
     def subscribe(self) -> None:
         """Subscribe and poll, which starts the thread."""
@@ -76,7 +78,8 @@ class Application:
 
     def _finish(self, order: str, attempt: int, step: Step) -> None:
         self.orders.append(order)
-        self.line.post(StepFinished(attempt=attempt, step=step))
+        failed = self.raises_in_on_assign and step is Step.ASSIGN
+        self.line.post(StepFinished(attempt=attempt, step=step, failed=failed))
 
     @property
     def state(self) -> MemberState:

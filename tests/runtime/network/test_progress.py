@@ -3,56 +3,137 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from itertools import count
 
 import pytest
 
 from consumer_membership.membership.events import Polled
 from consumer_membership.runtime.network.progress import ProgressSampler
+from tests.membership.builders import A0, Scene, adding, joining, stable
+
+HALF_MINUTE_S = 30.0
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop that does not run: its timers fire while the test lets time pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 1000.0
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._timers.append(asyncio.TimerHandle(when, callback, args, self, context))
+        return self._timers[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        """Fire the timers of this time in their order."""
+        end = self._now + seconds
+        while due := [timer for timer in self._timers if not timer.cancelled() and timer.when() <= end]:
+            timer = min(due, key=asyncio.TimerHandle.when)
+            self._timers.remove(timer)
+            self._now = timer.when()
+            timer._run()
+        self._now = end
 
 
 @pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that does not run: no timer fires."""
-    loop = asyncio.new_event_loop()
+def loop() -> Iterator[VirtualLoop]:
+    """A loop with virtual time."""
+    loop = VirtualLoop()
     yield loop
     loop.close()
 
 
-def test_sample_reports_new_polls_once_and_whether_records_were_delivered(loop: asyncio.AbstractEventLoop) -> None:
+class Reports:
+    """A sampler of an application that polls all the time, and its reports."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        progress: Callable[[], tuple[int, int]],
+        scene: Scene | None = None,
+        *,
+        max_poll_interval_s: float = 300.0,
+    ) -> None:
+        self.events: list[Polled] = []
+        member = (scene or Scene()).member
+        self.sampler = ProgressSampler(
+            loop,
+            progress,
+            self.events.append,
+            lambda: member.retries_at_poll,
+            max_poll_interval_s=max_poll_interval_s,
+        )
+
+
+def test_sample_reports_new_polls_once_and_whether_records_were_delivered(loop: VirtualLoop) -> None:
     """A poll is reported by the sample after it, and records count as delivered for a second."""
     counts = [(0, 0), (1, 0), (1, 0), (2, 1), (2, 2), (3, 2)]
-    reports: list[Polled] = []
-    sampler = ProgressSampler(loop, iter(counts).__next__, reports.append, lambda: False, max_poll_interval_s=300.0)
+    reports = Reports(loop, iter(counts).__next__)
     found = []
     for _ in counts:
-        sampler.sample()
-        found.append(len(reports))
+        reports.sampler.sample()
+        found.append(len(reports.events))
     assert found == [0, 1, 1, 2, 2, 3]
-    assert [report.delivered for report in reports] == [False, True, True]
+    assert [event.delivered for event in reports.events] == [False, True, True]
 
 
-@pytest.mark.parametrize("is_waiting", [False, True])
-def test_start_makes_a_member_calm_only_if_it_waits_for_nothing(
-    is_waiting: bool,  # noqa: FBT001
-) -> None:
-    """Without records a member is calm after its first sample, unless it waits for something; `end_calm` ends it."""
+@pytest.mark.parametrize(
+    ("scene", "most"),
+    [
+        pytest.param(Scene().subscribe("orders").poll(), 11, id="waits for its coordinator"),
+        pytest.param(joining(), 11, id="waits for the response to its join"),
+        pytest.param(adding(), 11, id="waits for on_assign"),
+        pytest.param(stable(A0), 11, id="stable"),
+        pytest.param(adding().finish(failed=True), 120, id="waits for a poll to call on_assign again"),
+    ],
+)
+def test_sampler_reports_polls_seldom_unless_a_callback_raised(loop: VirtualLoop, scene: Scene, most: int) -> None:
+    """Every three seconds is enough for max.poll.interval.ms; a callback that raised is called again soon."""
+    polls = count(1)
+    reports = Reports(loop, lambda: (next(polls), 0), scene)
+    reports.sampler.start()
+    loop.pass_time(HALF_MINUTE_S)
+    assert len(reports.events) == most
 
-    async def found() -> tuple[bool, bool, bool]:
-        loop = asyncio.get_running_loop()
-        sampled = asyncio.Event()
 
-        def progress() -> tuple[int, int]:
-            loop.call_soon(sampled.set)
-            return 0, 0
+def test_sampler_reports_polls_once_a_second_while_records_flow(loop: VirtualLoop) -> None:
+    """The end of the flow is reported within two seconds, and ends the short heartbeat intervals."""
+    polls, records = count(1), iter([*range(1, 12), *[11] * 100])
+    reports = Reports(loop, lambda: (next(polls), next(records)), stable(A0))
+    reports.sampler.start()
+    loop.pass_time(10.25)
+    assert [event.delivered for event in reports.events] == [True] * 11
+    loop.pass_time(1.0)
+    assert [event.delivered for event in reports.events[11:]] == [False]
 
-        sampler = ProgressSampler(loop, progress, lambda _: None, lambda: is_waiting, max_poll_interval_s=300.0)
-        sampler.start()
-        before = sampler.is_calm
-        await sampled.wait()
-        after = sampler.is_calm
-        sampler.end_calm()
-        sampler.stop()
-        return before, after, sampler.is_calm
 
-    assert asyncio.run(found()) == (False, not is_waiting, False)
+def test_short_max_poll_interval_shortens_the_pace_of_every_member(loop: VirtualLoop) -> None:
+    """A missed poll is noticed within a hundredth of max.poll.interval.ms, also while records flow."""
+    counts = count(1)
+    reports = Reports(loop, lambda: (next(counts),) * 2, stable(A0), max_poll_interval_s=50.0)
+    reports.sampler.start()
+    loop.pass_time(10.25)
+    assert len(reports.events) == 1 + 20
+
+
+def test_sample_soon_ends_the_calm_of_a_member_without_records(loop: VirtualLoop) -> None:
+    """Without records a member is calm after its first sample; a record ends that within a quarter of a second."""
+    counts = [(1, 0), (2, 1)]
+    reports = Reports(loop, lambda: counts[min(len(reports.events), 1)])
+    reports.sampler.start()
+    is_calm = [reports.sampler.is_calm]
+    loop.pass_time(0.25)
+    is_calm.append(reports.sampler.is_calm)
+    reports.sampler.end_calm()
+    loop.pass_time(0.25)
+    is_calm.append(reports.sampler.is_calm)
+    assert (is_calm, [event.delivered for event in reports.events]) == ([False, True, False], [False, True])

@@ -28,6 +28,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Difference, Replay
@@ -850,10 +851,10 @@ def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(mon
     assert states == [MemberState.JOINING]
 
 
-def test_calm_member_samples_rarely_until_it_is_rung(
+def test_calm_member_samples_rarely_until_records_come(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without records, a poll may be noticed late; a post or a new record ends the calm."""
+    """Without records, a poll may be noticed late; a new record ends the calm."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
@@ -862,17 +863,29 @@ def test_calm_member_samples_rarely_until_it_is_rung(
     poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
 
 
-def test_member_that_waits_for_something_is_not_calm(
+def test_member_whose_callback_raised_is_not_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reconciliation may wait for a poll."""
+    """The next poll calls the callback again, so it must be noticed soon."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
-    script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
+    one.raises_in_on_assign = True
     script.forget_group("group")
-    poll_until(lambda: one.line.view.waits_for is not None and not one.thread.is_calm, "the end of the calm", one)
+    poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
+    assert one.line.view.waits_for is WaitsFor.POLL_TO_RETRY_CALLBACK
+
+
+def test_member_that_waits_for_a_response_is_calm(
+    script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No poll continues what it waits for, so polls are needed for max.poll.interval.ms only."""
+    monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
+    script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
+    one = join()
+    poll_until(lambda: one.thread.is_calm, "a calm member", one)
+    assert one.line.view.waits_for is WaitsFor.JOIN_RESPONSE
 
 
 def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
