@@ -64,8 +64,10 @@ _ANSWERS = (
     | SyncRejected
     | ExchangeFailed
 )
-#: An older poll or response, in seconds, is mentioned.
+#: An older response, in seconds, is mentioned.
 _LONG_S = 2.0
+#: An older poll, in seconds, is mentioned: twice the longest interval at which polls are sampled.
+_LONG_WITHOUT_POLL_S = 6.0
 _SHOWN_TRANSITIONS = 4
 
 
@@ -139,7 +141,7 @@ def _about_polls(recording: Recording, entries: tuple[Entry, ...], view: Members
             yield "The recording has no poll of the application."
         return
     silent_s = now - polls[-1]
-    if silent_s < _LONG_S or view.state is _S.STALE:
+    if silent_s < _LONG_WITHOUT_POLL_S or view.state is _S.STALE:
         return
     yield (
         f"The application last polled {_lasted(silent_s)} before the end; "

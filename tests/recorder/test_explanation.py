@@ -72,7 +72,20 @@ def test_explanation_of_truncated_file_does_not_blame_application(member: Record
     member.now += 100.0
     recording = replace(member.written(tmp_path / "a"), is_whole=False)
     replayed = tuple(Replay(recording).steps())
-    assert "last seen polling" not in explained(recording, recording.entries, replayed[-1].view)
+    assert "last polled" not in explained(recording, recording.entries, replayed[-1].view)
+
+
+@pytest.mark.parametrize(("silent_s", "is_mentioned"), [(5.0, False), (7.0, True)])
+def test_explanation_mentions_a_poll_that_is_older_than_two_samples(
+    member: Recorded,
+    tmp_path: Path,
+    silent_s: float,
+    is_mentioned: bool,  # noqa: FBT001
+) -> None:
+    """Polls are sampled every three seconds, so a poll of five seconds ago does not prove that none followed."""
+    member.tell(Polled())
+    explanation = explanation_of(member, tmp_path, later_s=silent_s)
+    assert ("The application last polled" in explanation) is is_mentioned
 
 
 def test_explanation_names_exceeded_max_poll_interval(member: Recorded, tmp_path: Path) -> None:
