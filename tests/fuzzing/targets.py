@@ -104,7 +104,7 @@ from consumer_membership.wire.sasl import OAuthBearer, Plain, Scram
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.fuzzing.corpus import SEPARATOR
 from tests.runtime.probes.watched import health_of
-from tests.simulation.world import protocols_of
+from tests.simulation.simulation import protocols_of
 from tests.support.views import view_of
 
 Target: TypeAlias = Callable[[bytes], None]

@@ -23,7 +23,7 @@ from consumer_membership.recorder.ring import SEGMENT_WEIGHT, Recorder
 from consumer_membership.types import Assignment, BrokerAddress, GroupProtocol, Subscription
 from tests.simulation.chaos import simulate
 from tests.simulation.profiles import PROFILES
-from tests.simulation.world import protocols_of
+from tests.simulation.simulation import protocols_of
 
 NODE = BrokerAddress(node_id=1, host="broker", port=9092)
 ID = UUID(int=7)

@@ -18,7 +18,7 @@ from consumer_membership.recorder.ring import MOST_HANDLER_FACTS, Entry, Recorde
 from consumer_membership.recorder.values import RecordingError
 from consumer_membership.types import GroupProtocol, TopicPartition
 from tests.recorder.members import SETTINGS, Recorded
-from tests.simulation.world import protocols_of
+from tests.simulation.simulation import protocols_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from consumer_membership.recorder.ring import Recorder
 from consumer_membership.recorder.values import RecordingError
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata, TopicPartition
 from tests.recorder.members import SETTINGS, Recorded
-from tests.simulation.world import protocols_of
+from tests.simulation.simulation import protocols_of
 
 
 def test_ring_keeps_short_life_completely() -> None:

@@ -2,11 +2,10 @@
 
     python -m tests.simulation --seeds 200 --start 0
 
-There is one `world`; what differs with the protocol is its coordinator
-(`consumer_membership.testing.coordinators`), which follows Kafka's rules and does not know the simulation, and the
-form of a request (`member_requests` there). `application` and
-`network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at every step of one
-process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
+`simulation` serves both protocols. The coordinator (`consumer_membership.testing.coordinators`, which follows Kafka's
+rules and does not know the simulation) and the form of a request (`member_requests` there) depend on the protocol.
+`application` and `network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at
+every step of one process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
 
 In the profiles whose names begin with "processing" each process is a processor (`processor`). The real scheduler,
 offsets and retries of `consumer_membership.processing` decide, and handlers take virtual time. `handling` has the rules
@@ -17,7 +16,7 @@ The coordinators keep the rules of real brokers: each rule test runs on a simula
 
 a broker                                        the simulation                      the reason
 --------                                        --------------                      ----------
-converts living groups (migration.policy)       converts empty groups only          worlds have no such policy [1]
+converts living groups (migration.policy)       converts empty groups only          no migration policy here [1]
 before 4.3 lets classic members in (disabled)   refuses them                        groups have one protocol here [3]
 on 4.3 has an emptied group wait                assigns its first member at once    rules of 4.3 alone: none [2]
 reads RE2/J                                     reads Python's `re`                 its patterns are the same in both

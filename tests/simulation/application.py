@@ -51,7 +51,7 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 @dataclass(slots=True, kw_only=True)
 class Habits:
-    """How the application behaves; the world changes this while it runs."""
+    """How the application behaves; the simulation changes this while it runs."""
 
     #: Seconds from one poll to the next while records are handled, and how many records a poll gives of a partition.
     think_s: float = 0.3
@@ -122,7 +122,7 @@ class Application:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Subscribe; the member joins at the next poll."""
-        now = self.process.world.now
+        now = self.process.simulation.now
         if self.process.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL):
             self.process.asked_at = now
         self.process.post(Subscribed(subscription=subscription, is_eager=self.habits.is_eager, asked_at=now))
@@ -178,7 +178,7 @@ class Application:
             return
         self.mailbox.append(effect)
         if (self.is_in_poll or self.is_leaving) and self.callback is None:
-            self.process.world.after(self.process.world.random.random() * SLICE_S, self._guarded(self.work))
+            self.process.simulation.after(self.process.simulation.random.random() * SLICE_S, self._guarded(self.work))
 
     def wake(self) -> None:
         """Poll now, whatever the thread was doing."""
@@ -190,7 +190,7 @@ class Application:
         self.is_in_poll = is_in_poll
         self._turn += 1
         turn = self._turn
-        self.process.world.after(delay_s, self._guarded(lambda: self.poll(turn)))
+        self.process.simulation.after(delay_s, self._guarded(lambda: self.poll(turn)))
 
     def poll(self, turn: int) -> None:
         """One poll, unless another one was planned since."""
@@ -229,26 +229,26 @@ class Application:
         return None
 
     def _deliver(self) -> None:
-        habits, world = self.habits, self.process.world
+        habits, simulation = self.habits, self.process.simulation
         self._handle_records()
         self._polls += 1
         if habits.commits_every and self._polls % habits.commits_every == 0:
             self.commit()
-        elsewhere = world.random.random() < 0.3
-        self.poll_after(habits.think_s * (0.5 + world.random.random()), is_in_poll=not elsewhere)
+        elsewhere = simulation.random.random() < 0.3
+        self.poll_after(habits.think_s * (0.5 + simulation.random.random()), is_in_poll=not elsewhere)
 
     def _handle_records(self) -> None:
         """Handle the records that the poll returned."""
         for partition in sorted(self.held.keys() - self.frozen):
-            if not self.process.world.is_idle:
+            if not self.process.simulation.is_idle:
                 self._fetch(partition, self.habits.batch)
 
     def _fetch(self, partition: TopicPartition, count: int) -> range:
         """Return the offsets of so many records."""
-        world, position = self.process.world, self.held[partition]
-        if count <= 0 or not world.exists(partition):
+        simulation, position = self.process.simulation, self.held[partition]
+        if count <= 0 or not simulation.exists(partition):
             return range(0)
-        world.ledger.deliver(partition, position, count)
+        simulation.ledger.deliver(partition, position, count)
         self.held[partition] = position + count
         self._delivered = True
         return range(position, position + count)
@@ -306,7 +306,7 @@ class Application:
     def _wait_for_callback(self, seconds: float) -> None:
         """The callback returns after so many seconds."""
         if seconds > 0:
-            self.process.world.after(seconds, self._guarded(self._return))
+            self.process.simulation.after(seconds, self._guarded(self._return))
         else:
             self._return()
 
@@ -316,7 +316,7 @@ class Application:
             if error is None and partition in self.held:
                 self.committed[partition] = effect.offsets[partition].offset
         if effect.commit_id > 0:
-            self.process.world.invariants.commit_completed(self.process, effect.commit_id, self._pending_commits)
+            self.process.simulation.invariants.commit_completed(self.process, effect.commit_id, self._pending_commits)
             self._pending_commits.discard(effect.commit_id)
         callback = self.callback
         if callback is not None and callback.awaits_commit == effect.commit_id:
@@ -325,7 +325,7 @@ class Application:
 
     def _callback_committed(self, effect: CommitCompleted) -> None:  # noqa: ARG002 - for others
         """The commit that a callback waits for is over."""
-        self.process.world.after(self.habits.callback_s, self._guarded(self._return))
+        self.process.simulation.after(self.habits.callback_s, self._guarded(self._return))
 
     def _return(self) -> None:
         """The callback returns, or raises."""
@@ -346,7 +346,7 @@ class Application:
         if self.habits.is_eager and len(self.calls) == self.habits.callbacks_until_incremental:
             self.habits.is_eager = False
             self.process.post(AssignedIncrementally())
-        invariants, process = self.process.world.invariants, self.process
+        invariants, process = self.process.simulation.invariants, self.process
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:
             case RevokePartitions():
@@ -371,7 +371,7 @@ class Application:
     def _continue(self, *, failed: bool) -> None:
         """A callback has returned, or raised: its exception comes out of poll, and the application polls again."""
         if self.is_leaving:
-            self.process.world.after(0.0, self._guarded(self.work))
+            self.process.simulation.after(0.0, self._guarded(self.work))
         else:
             self.poll_after(self.habits.think_s if failed else 0.0, is_in_poll=not failed)
 
@@ -389,9 +389,9 @@ class Application:
     def _finish(
         self, step: StepEffect, offsets: dict[TopicPartition, OffsetAndMetadata], *, failed: bool = False
     ) -> None:
-        self.process.world.invariants.performed(self.process, step)
+        self.process.simulation.invariants.performed(self.process, step)
         self.process.post(StepFinished(attempt=step.attempt, step=STEP_OF[type(step)], offsets=offsets, failed=failed))
-        self.process.world.invariants.holdings_changed()
+        self.process.simulation.invariants.holdings_changed()
 
     def _left(self) -> None:
         if not self.is_leaving:

@@ -20,10 +20,10 @@ from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Options, Parts, ProcessorApplication
 from tests.simulation.profiles import Processing, Profile
+from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.surges import HAND_OVER_S, Surges
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation, check
-from tests.simulation.world import GROUP, World
 
 #: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
 TROUBLE_S = 12.0
@@ -68,9 +68,9 @@ def simulate(
     try:
         return run.run()
     except Exception as error:
-        world = run.world
-        where = f"seed {seed}, profile '{profile.name}', at {world.now:.4f}"
-        raise SimulationFailure(f"{world.trace()}\n{where}: {type(error).__name__}: {error}") from error
+        simulation = run.simulation
+        where = f"seed {seed}, profile '{profile.name}', at {simulation.now:.4f}"
+        raise SimulationFailure(f"{simulation.trace()}\n{where}: {type(error).__name__}: {error}") from error
 
 
 class Pace(NamedTuple):
@@ -90,41 +90,41 @@ class Pace(NamedTuple):
 
 
 class Run:
-    """One run: its world, and the hand that makes trouble in it."""
+    """One run of a profile: its simulation, and the faults that it injects."""
 
     def __init__(
         self, seed: int, profile: Profile, make_member: Callable[..., MemberCore | Recorder], parts: Parts
     ) -> None:
         self.profile = profile
-        self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)
-        self.random = world.random
+        self.simulation = simulation = Simulation(seed, rules=profile.rules[0], make_member=make_member)
+        self.random = simulation.random
         rules = self.random.choice(profile.rules)
-        world.coordinator.rules = rules  # type: ignore[attr-defined]  # both have them
-        self.pace = Pace.of(rules, world.protocols.classic)
+        simulation.coordinator.rules = rules  # type: ignore[attr-defined]  # both have them
+        self.pace = Pace.of(rules, simulation.protocols.classic)
         # Created topics are noticed by a classic group's leader, soon.
-        quick = replace(world.protocols.classic, refresh_interval_s=self.pace.heartbeat_s)
-        world.protocols = replace(world.protocols, classic=quick)
-        world.faults = replace(profile.faults)
-        world.inbox_delay_s = profile.inbox_delay_s
+        quick = replace(simulation.protocols.classic, refresh_interval_s=self.pace.heartbeat_s)
+        simulation.protocols = replace(simulation.protocols, classic=quick)
+        simulation.faults = replace(profile.faults)
+        simulation.inbox_delay_s = profile.inbox_delay_s
         self.auto_commit = self.random.random() < 0.7 and profile.processing is None
         self.policy = ConflictPolicy.TAKEOVER
         self.is_pooled = profile.is_pooled
         if profile.hands_over:
             self.is_pooled = self.random.random() < 0.4
             self.policy = ConflictPolicy.HAND_OVER
-            world.may_describe = not profile.fates or self.random.random() < 0.9
-            world.helper.is_refused = bool(profile.fates) and self.random.random() < 0.1
+            simulation.may_describe = not profile.fates or self.random.random() < 0.9
+            simulation.helper.is_refused = bool(profile.fates) and self.random.random() < 0.1
         elif profile.is_pooled:
             self.policy = ConflictPolicy.WAIT
         elif profile.is_static:
-            world.may_describe = self.random.random() < 0.7
+            simulation.may_describe = self.random.random() < 0.7
             self.policy = self.random.choice((*ConflictPolicy, ConflictPolicy.TAKEOVER))
         self.active_s = self.random.choice((0.0, 0.0, 0.25))
         self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
         for name in self.names:
             # A holder without partitions gets no request for a hand-over.
             is_full = profile.hands_over and profile.is_clean
-            world.create_topic(name, 3 if is_full else self.random.randint(1, 3))
+            simulation.create_topic(name, 3 if is_full else self.random.randint(1, 3))
         self.seats: dict[int, Process | None] = {}
         self.pool_size = len(POOL)
         self._surges = Surges(self)
@@ -133,8 +133,10 @@ class Run:
         self.leaves_ghosts = bool(profile.acts.keys() & leaves) or profile.faults.request_lost > 0
         if profile.processing is not None:
             options = self._options(profile.processing)
-            world.coordinator.offset_metadata_max_bytes = self.random.choice(profile.processing.broker_limits)
-            world.make_application = lambda process, habits, _: ProcessorApplication(process, habits, options, parts)
+            simulation.coordinator.offset_metadata_max_bytes = self.random.choice(profile.processing.broker_limits)
+            simulation.make_application = lambda process, habits, _: ProcessorApplication(
+                process, habits, options, parts
+            )
         #: Processes that are about to start.
         self._starting = 0
         self._acts: dict[str, Callable[[], None]] = {
@@ -162,7 +164,7 @@ class Run:
 
     def run(self) -> Outcome:
         """Trouble, quiet, a check of the result, and a clean end."""
-        world = self.world
+        simulation = self.simulation
         count = self.random.randint(1, 3)
         if self.profile.hands_over:
             self.pool_size = count
@@ -170,11 +172,11 @@ class Run:
             self.start(seat, self.random.random() * 2)
         is_clean_hand_over = self.profile.hands_over and self.profile.is_clean
         if is_clean_hand_over:
-            world.run(2.0)
-            world.settle(self._bound_s())
+            simulation.run(2.0)
+            simulation.settle(self._bound_s())
             self._surges.settled()
         self._plan_act()
-        world.run(world.now + TROUBLE_S)
+        simulation.run(simulation.now + TROUBLE_S)
         self._quieten()
         settled_after = self._settle()
         if self.profile.processing is not None:
@@ -184,28 +186,28 @@ class Run:
             self._surges.check_end()
         ends = self._ends()
         self._close()
-        repeated = world.ledger.repeated
+        repeated = simulation.ledger.repeated
         if self.profile.processing is not None:
-            world.handling.check_end(ends)
-            repeated = world.handling.repeated
+            simulation.handling.check_end(ends)
+            repeated = simulation.handling.repeated
         if self.profile.is_clean and (self.auto_commit or self.profile.processing is not None):
             check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
         return Outcome(
             settled_after_s=settled_after,
-            handovers=world.invariants.handovers,
+            handovers=simulation.invariants.handovers,
             repeated=repeated,
-            handed_over=world.invariants.hand_overs.completed,
-            occasions=world.handling.occasions,
+            handed_over=simulation.invariants.hand_overs.completed,
+            occasions=simulation.handling.occasions,
         )
 
     def _quieten(self) -> None:
-        world = self.world
-        world.say("trouble is over")
-        world.is_quiet = True
-        world.faults = Faults(latency_s=self.profile.faults.latency_s)
-        world.nodes_down.clear()
+        simulation = self.simulation
+        simulation.say("trouble is over")
+        simulation.is_quiet = True
+        simulation.faults = Faults(latency_s=self.profile.faults.latency_s)
+        simulation.nodes_down.clear()
         # Of two processes with one instance id the seat has only the later one.
-        for process in world.living:
+        for process in simulation.living:
             process.cut_off(is_cut=False)
             habits = process.application.habits
             habits.callback_s, habits.warm_s, habits.raises = 0.0, 0.0, 0
@@ -229,69 +231,73 @@ class Run:
         return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s + stuck + surplus
 
     def _settle(self) -> float:
-        world, bound = self.world, self._bound_s()
-        since = world.now
+        simulation, bound = self.simulation, self._bound_s()
+        since = simulation.now
         # A request that was lost in the trouble is noticed when its time is over: until then a member may look settled
         # that has missed what the coordinator decided.
         noticed_at = since + REQUEST_TIMEOUT_S + self.pace.heartbeat_s
-        while not world.is_settled or self._starting or world.now < noticed_at:
-            if world.now - since > bound:
+        while not simulation.is_settled or self._starting or simulation.now < noticed_at:
+            if simulation.now - since > bound:
                 raise Violation(f"not settled {bound:.1f} s after the trouble: {self._picture()}")
-            world.run(world.now + 0.1)
-        return world.now - since
+            simulation.run(simulation.now + 0.1)
+        return simulation.now - since
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Up to where each partition's records were received."""
-        world = self.world
-        return {partition: world.ledger.prefix(partition) for partition in world.wanted}
+        simulation = self.simulation
+        return {partition: simulation.ledger.prefix(partition) for partition in simulation.wanted}
 
     def _catch_up(self) -> None:
         """The processors handle what was received by excluded ones, which may be far ahead."""
-        world = self.world
-        world.is_idle = True
-        until = world.now + CATCH_UP_S
-        while world.handling.behind(self._ends()) and world.now < until:
-            world.run(world.now + 0.5)
+        simulation = self.simulation
+        simulation.is_idle = True
+        until = simulation.now + CATCH_UP_S
+        while simulation.handling.behind(self._ends()) and simulation.now < until:
+            simulation.run(simulation.now + 0.5)
 
     def _stay_calm(self) -> None:
         """Nothing happens any more: no change of state, and one heartbeat an interval."""
-        world = self.world
-        world.is_idle = True
-        world.run(world.now + QUICK_BEATS_S)
-        check(world.is_settled, f"it did not stay settled: {self._picture()}")
-        world.invariants.state_changes.clear()
-        before = {process: world.invariants.beats_of(process) for process in world.living if process.subscription}
-        world.run(world.now + CALM_S)
-        check(not world.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
+        simulation = self.simulation
+        simulation.is_idle = True
+        simulation.run(simulation.now + QUICK_BEATS_S)
+        check(simulation.is_settled, f"it did not stay settled: {self._picture()}")
+        simulation.invariants.state_changes.clear()
+        before = {
+            process: simulation.invariants.beats_of(process) for process in simulation.living if process.subscription
+        }
+        simulation.run(simulation.now + CALM_S)
+        check(not simulation.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
         for process, beats in before.items():
-            sent = world.invariants.beats_of(process) - beats
+            sent = simulation.invariants.beats_of(process) - beats
             most = CALM_S / self.pace.heartbeat_s + 1
             check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {CALM_S} s")
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {CALM_S} s: too few")
 
     def _close(self) -> None:
         """All members close; each close ends in time and leaves nothing undone."""
-        world = self.world
-        since = world.now
-        processes = world.living
+        simulation = self.simulation
+        since = simulation.now
+        processes = simulation.living
         for process in processes:
             process.application.leave(LeaveOption.LEAVE, closes=True)
-        world.run(since + 2.0, when=lambda: not world.living)
-        check(not world.living, f"close took longer than 2 s: {self._picture()}")
-        members = world.coordinator.members(GROUP)
+        simulation.run(since + 2.0, when=lambda: not simulation.living)
+        check(not simulation.living, f"close took longer than 2 s: {self._picture()}")
+        members = simulation.coordinator.members(GROUP)
         check(not members, f"after everybody left the coordinator knows {sorted(members)}")
 
     def _picture(self) -> str:
-        world = self.world
+        simulation = self.simulation
         lines = []
-        for process in world.living:
+        for process in simulation.living:
             member, application = process.member, process.application
             lines.append(
                 f"\n    {process.name} {inside.state(member)} epoch {inside.epoch(member)} {inside.phase(member).name}"
                 f" holds {sorted(application.held)} frozen {sorted(application.frozen)}"
                 f" subscribes {sorted(process.subscription.topics)} failed {process.failed}"
             )
-        lines.append(f"\n    at {world.now:.3f} the coordinator has {words(world.coordinator.groups.get(GROUP))}")
+        lines.append(
+            f"\n    at {simulation.now:.3f} the coordinator has {words(simulation.coordinator.groups.get(GROUP))}"
+        )
         return "".join(lines)
 
     def _options(self, of: Processing) -> Options:
@@ -316,18 +322,18 @@ class Run:
     def _plan_act(self) -> None:
         if not self.profile.acts:
             return
-        world = self.world
+        simulation = self.simulation
 
         def act() -> None:
-            if self.world.is_quiet:
+            if self.simulation.is_quiet:
                 return
             names = list(self.profile.acts)
             name = self.random.choices(names, weights=[self.profile.acts[one] for one in names])[0]
-            world.say(name)
+            simulation.say(name)
             self._acts[name]()
             self._plan_act()
 
-        world.after(self.profile.act_every_s * (0.5 + self.random.random()), act)
+        simulation.after(self.profile.act_every_s * (0.5 + self.random.random()), act)
 
     def _settings(self, seat: int) -> MemberSettings:
         return MemberSettings(
@@ -349,7 +355,7 @@ class Run:
 
     def start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
         """Start a process in this seat after so many seconds; `is_twin`: also if the seat has one."""
-        world = self.world
+        simulation = self.simulation
         self.seats.setdefault(seat, None)
         self._starting += 1
 
@@ -357,20 +363,20 @@ class Run:
             self._starting -= 1
             if (present := self.seats[seat]) is not None and present.alive and not is_twin:
                 return
-            number = world.next_number("application")
+            number = simulation.next_number("application")
             habits = Habits(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
             if self.profile.processing is not None:
                 habits = Habits(think_s=0.1, batch=4)
             elif not self.auto_commit:
                 habits.commits_every = self.random.choice((1, 3))
                 habits.commits_in_revoke = self.random.random() < 0.5
-            process = world.start(
+            process = simulation.start(
                 seat, settings=self._settings(seat), habits=habits, subscription=self._some_subscription()
             )
             self.seats[seat] = process
             self._watch(process)
 
-        world.after(delay_s, start)
+        simulation.after(delay_s, start)
 
     def _watch(self, process: Process) -> None:
         """A process whose member failed permanently ends, and its supervisor starts it again."""
@@ -382,9 +388,9 @@ class Run:
                 process.application.leave(LeaveOption.DEFAULT, closes=True)
                 if self.seats[process.seat] is process:
                     self.start(process.seat, 0.5)
-            self.world.after(0.5, look)
+            self.simulation.after(0.5, look)
 
-        self.world.after(0.5, look)
+        self.simulation.after(0.5, look)
 
     def _some_subscription(self) -> Subscription:
         names = self.names
@@ -393,7 +399,7 @@ class Run:
         return Subscription(topics=frozenset(self.random.sample(names, self.random.randint(1, len(names)))))
 
     def _one(self) -> Process | None:
-        living = [process for process in self.world.living if not process.application.is_leaving]
+        living = [process for process in self.simulation.living if not process.application.is_leaving]
         return self.random.choice(living) if living else None
 
     def _scale(self) -> None:
@@ -419,10 +425,10 @@ class Run:
             if process.alive and not process.application.is_leaving and not process.subscription:
                 process.subscription = subscription
                 process.application.subscribe(subscription)
-            elif process.alive and not self.world.is_quiet:
-                self.world.after(0.3, subscribe)
+            elif process.alive and not self.simulation.is_quiet:
+                self.simulation.after(0.3, subscribe)
 
-        self.world.after(self.random.random() * 2, subscribe)
+        self.simulation.after(self.random.random() * 2, subscribe)
 
     def _change_subscription(self) -> None:
         process = self._one()
@@ -431,15 +437,15 @@ class Run:
             process.application.subscribe(process.subscription)
 
     def _create_topic(self) -> None:
-        name = f"t{self.world.next_number('topic')}"
+        name = f"t{self.simulation.next_number('topic')}"
         self.names.append(name)
-        self.world.create_topic(name, self.random.randint(1, 2))
+        self.simulation.create_topic(name, self.random.randint(1, 2))
 
     def _delete_topic(self) -> None:
         if len(self.names) > 1:
             name = self.random.choice(self.names)
             self.names.remove(name)
-            self.world.delete_topic(name)
+            self.simulation.delete_topic(name)
 
     def _stop_polling(self, pause_s: float) -> None:
         process = self._one()
@@ -491,12 +497,12 @@ class Run:
 
         def look() -> None:
             if process.alive:
-                self.world.after(0.2, look)
+                self.simulation.after(0.2, look)
             else:
                 self._starting -= 1
                 self.start(process.seat, self.random.random())
 
-        self.world.after(0.2, look)
+        self.simulation.after(0.2, look)
 
     def _break_connection(self) -> None:
         process = self._one()
@@ -509,28 +515,28 @@ class Run:
         if process is not None:
             process.cut_off(is_cut=True)
             length_s = self.pace.session_s * (0.5 + self.random.random())
-            self.world.after(length_s, lambda: process.cut_off(is_cut=False))
+            self.simulation.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move_coordinator(self) -> None:
-        world = self.world
-        world.move_coordinator(world.coordinator.node_id % 3 + 1, self.random.random())
+        simulation = self.simulation
+        simulation.move_coordinator(simulation.coordinator.node_id % 3 + 1, self.random.random())
         if self.random.random() < 0.5:
-            for process in world.living:
+            for process in simulation.living:
                 process.break_connections("the broker stopped")
 
     def _node_down(self) -> None:
-        world = self.world
-        node = world.coordinator.node_id
-        world.nodes_down.add(node)
-        for process in world.living:
+        simulation = self.simulation
+        node = simulation.coordinator.node_id
+        simulation.nodes_down.add(node)
+        for process in simulation.living:
             process.break_connections("the broker died")
 
         def up() -> None:
-            world.nodes_down.discard(node)
+            simulation.nodes_down.discard(node)
 
-        world.after(self.random.random() * 3, up)
+        simulation.after(self.random.random() * 3, up)
 
     def _remove(self) -> None:
-        members = self.world.coordinator.members(GROUP)
+        members = self.simulation.coordinator.members(GROUP)
         if members:
-            self.world.expel(self.random.choice(sorted(members)))
+            self.simulation.expel(self.random.choice(sorted(members)))

@@ -24,7 +24,7 @@ from tests.simulation.watch import check
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
-    from tests.simulation.world import World
+    from tests.simulation.simulation import Simulation
 
 _P = PredecessorState
 #: Sums of moments are not exact.
@@ -49,10 +49,10 @@ class _Seen:
 
 
 class HandOvers:
-    """Checks every hand-over of a world, and raises Violation."""
+    """Checks every hand-over of a simulation, and raises Violation."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         self._seen: dict[Process, _Seen] = {}
         #: The released ids and when, until a member has them.
         self._released: dict[str, tuple[Process, Instant]] = {}
@@ -87,7 +87,7 @@ class HandOvers:
                     check(may_replace, f"{process.name} requests a hand-over although it was in the group before")
                     self._announcement_ordered(process, seen, announcement)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
-                    is_reserved = beat.instance_id == seen.instance_id and self._world.now < seen.reserved_until
+                    is_reserved = beat.instance_id == seen.instance_id and self._simulation.now < seen.reserved_until
                     check(not is_reserved, f"{process.name} takes '{beat.instance_id}' back before its successor came")
                 case _:
                     pass
@@ -103,7 +103,7 @@ class HandOvers:
             # The holder was checked at the first announcement to it.
             return
         seen.requested.add(holder_id)
-        holder = next(one for one in self._world.processes if holder_id in one.member_ids)
+        holder = next(one for one in self._simulation.processes if holder_id in one.member_ids)
         is_first = len(seen.requested) == 1 or holder.started_at < process.started_at
         check(is_first, f"{name} announces itself to {sorted(seen.requested)} for one id in one join")
         later_s = holder.started_at - process.asked_at
@@ -125,13 +125,13 @@ class HandOvers:
         if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
             # With a pool the id is only reserved while the announcement shows that its successor is out of the group.
             reserved_s = 0.0 if process.settings.instance_pool else RESERVED_S - _ROUNDING_S
-            seen.reserved_until = self._world.now + reserved_s
-            self._released[seen.instance_id] = (process, self._world.now)
+            seen.reserved_until = self._simulation.now + reserved_s
+            self._released[seen.instance_id] = (process, self._simulation.now)
         seen.state = predecessor.state
 
     def _has_older_holder(self, process: Process) -> bool:
         """Whether an older process holds an id; ids contain milliseconds."""
-        living = (one for one in self._world.living if not one.application.is_leaving)
+        living = (one for one in self._simulation.living if not one.application.is_leaving)
         holders = (one.started_at for one in living if one.state is MemberState.STABLE)
         oldest_at = min(holders, default=process.started_at)
         return process.started_at - oldest_at > 0.001
@@ -139,7 +139,7 @@ class HandOvers:
     def joined(self, instance_id: str, member_id: str) -> None:
         """The coordinator let this member in with this id."""
         former, released_at = self._released.pop(instance_id, (None, 0.0))
-        is_in_time = self._world.now <= released_at + RESERVED_S
+        is_in_time = self._simulation.now <= released_at + RESERVED_S
         self.completed += former is not None and member_id not in former.member_ids and is_in_time
 
 

@@ -1,4 +1,4 @@
-"""What the handlers of all processors in a world did, and what must hold of it.
+"""What the handlers of all processors in a simulation did, and what must hold of it.
 
 - A commit covers exactly the finished records: those that its owner finished or sent to the dead letters, and those
   that the committed offset covered with which its owner began. A later commit covers all that an earlier one covered.
@@ -145,7 +145,7 @@ class Occasion(Enum):
 
 
 class Handling:
-    """Looks at everything that the processors of a world do, and raises Violation.
+    """Looks at everything that the processors of a simulation do, and raises Violation.
 
     Args:
         now: Returns the time.

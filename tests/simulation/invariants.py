@@ -35,7 +35,7 @@ from tests.simulation.watch import Violation, Watch, check
 if TYPE_CHECKING:
     from tests.simulation.network import Exchange
     from tests.simulation.process import Process
-    from tests.simulation.world import World
+    from tests.simulation.simulation import Simulation
 
 #: Ordinary heartbeats of one member within one second; quick ones come every 0.2 s, and each change may add one.
 MOST_HEARTBEATS_PER_S = 20
@@ -64,14 +64,14 @@ _HANDS_OUT_NOTHING = frozenset(
 class Ledger:
     """The fake log: how often each record of each partition was handed out, and up to where without a gap."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         self.counts: dict[TopicIdPartition, list[int]] = defaultdict(list)
         self._prefix: dict[TopicIdPartition, int] = defaultdict(int)
 
     def deliver(self, partition: TopicPartition, position: int, count: int) -> None:
         """Hand out records from this position on."""
-        counts = self.counts[self._world.by_id(partition)]
+        counts = self.counts[self._simulation.by_id(partition)]
         if len(counts) < position + count:
             counts.extend([0] * (position + count - len(counts)))
         for offset in range(position, position + count):
@@ -79,11 +79,11 @@ class Ledger:
 
     def end(self, partition: TopicPartition) -> int:
         """The offset after the last one that was handed out."""
-        return len(self.counts[self._world.by_id(partition)])
+        return len(self.counts[self._simulation.by_id(partition)])
 
     def prefix(self, partition: TopicPartition) -> int:
         """Up to which offset every record was handed out at least once."""
-        key = self._world.by_id(partition)
+        key = self._simulation.by_id(partition)
         counts, prefix = self.counts[key], self._prefix[key]
         while prefix < len(counts) and counts[prefix]:
             prefix += 1
@@ -113,17 +113,17 @@ class _Record:
 
 
 class Invariants:
-    """Looks at everything that happens in a world, and raises Violation."""
+    """Looks at everything that happens in a simulation, and raises Violation."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         self._records: dict[Process, _Record] = {}
         self._committed: dict[TopicPartition, int] = {}
         #: The newest heartbeat of each process that has arrived, those of ended ones too.
         self._arrived: dict[str, int] = {}
         self.state_changes: deque[tuple[Instant, Process]] = deque(maxlen=200)
         self.handovers = 0
-        self.hand_overs = HandOvers(world)
+        self.hand_overs = HandOvers(simulation)
 
     # ---- processes ----
 
@@ -134,7 +134,7 @@ class Invariants:
     def ended_process(self, process: Process, *, cleanly: bool) -> None:
         """A process ended."""
         record = self._records.pop(process)
-        self._world.handling.forget(process)
+        self._simulation.handling.forget(process)
         if cleanly:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
@@ -211,7 +211,7 @@ class Invariants:
     def look_into_journal(self, answers: Iterable[Answer | None] = ()) -> None:
         """Take in what the coordinator did, with these answers: removals excuse, commits are checked."""
         joined = {answer.member_id for answer in answers if isinstance(answer, Joined)}
-        journal = self._world.coordinator.journal
+        journal = self._simulation.coordinator.journal
         while journal:
             match journal.popleft():
                 case Removed(member_id=member_id, reason=reason):
@@ -231,7 +231,7 @@ class Invariants:
                             record.watch.excuse()
                 case CommitAccepted(member_id=member_id, offsets=offsets):
                     self._committed_offsets(member_id, offsets)
-                    self._world.handling.committed(offsets)
+                    self._simulation.handling.committed(offsets)
                 case _:
                     pass
 
@@ -243,7 +243,7 @@ class Invariants:
     def _session_ended(self, member_id: str) -> None:
         """The coordinator gives a silent member's partitions to others: the member hands out nothing of them by now."""
         for process, _ in self._of(member_id):
-            view, now = process.view, self._world.now
+            view, now = process.view, self._simulation.now
             # Until a member knows the session timeout it assumes Kafka's default, which is longer than that of a run.
             is_over = view.lease_until is not None and (view.lease_until <= now or view.is_session_assumed)
             is_in_group = process.alive and view.state not in _HANDS_OUT_NOTHING
@@ -258,7 +258,7 @@ class Invariants:
 
     def _committed_offsets(self, member_id: str, offsets: Offsets) -> None:
         for partition, at in offsets.items():
-            prefix = self._world.ledger.prefix(partition)
+            prefix = self._simulation.ledger.prefix(partition)
             if at.offset > prefix:
                 raise Violation(f"{member_id} committed {at.offset} of {partition}, delivered is {prefix}")
             before = self._committed.get(partition, 0)
@@ -281,11 +281,11 @@ class Invariants:
         match event:
             case TimePassed():
                 at, count = record.wakes
-                count = count + 1 if at == self._world.now else 1
-                record.wakes = (self._world.now, count)
+                count = count + 1 if at == self._simulation.now else 1
+                record.wakes = (self._simulation.now, count)
                 check(count <= MOST_WAKES_AT_ONCE, f"{process.name} wants to be woken again and again: a busy loop")
             case LeaveRequested():
-                record.leave_since = self._world.now
+                record.leave_since = self._simulation.now
             case _:
                 pass
 
@@ -297,7 +297,7 @@ class Invariants:
         for effect in effects:
             match effect:
                 case StateChanged():
-                    self.state_changes.append((self._world.now, process))
+                    self.state_changes.append((self._simulation.now, process))
                 case SendHeartbeat(heartbeat=beat) if not beat.is_leave or beat.owned is None:
                     record.beat_count += not beat.is_leave
                     self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
@@ -324,7 +324,7 @@ class Invariants:
         because of a heartbeat on its way or because its application subscribes again: what counts is the first time.
         """
         if process.settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD:
-            is_alive = not self._world.has_proof_of_death(holder)
+            is_alive = not self._simulation.has_proof_of_death(holder)
             check(not is_alive, f"{process.name} takes over from {holder}, whose process is alive")
             return
         later_s = self._asked_later_s(process, holder)
@@ -334,7 +334,9 @@ class Invariants:
     def _asked_later_s(self, process: Process, holder: str) -> float:
         """How much later than this process the holder's had asked when this one first sent its release."""
         taken_over = self._records[process].taken_over
-        asked_at = next((one.asked_at for one in self._world.processes if holder in one.member_ids), process.asked_at)
+        asked_at = next(
+            (one.asked_at for one in self._simulation.processes if holder in one.member_ids), process.asked_at
+        )
         return taken_over.setdefault((process.asked_at, holder), asked_at) - process.asked_at
 
     def _leave_completed(self, process: Process, record: _Record) -> None:
@@ -342,12 +344,12 @@ class Invariants:
         since, habits = record.leave_since, process.application.habits
         record.leave_since = None
         if since is not None:
-            took, callbacks = self._world.now - since, 2 * max(habits.callback_s, SLOWEST_CALLBACK_S)
+            took, callbacks = self._simulation.now - since, 2 * max(habits.callback_s, SLOWEST_CALLBACK_S)
             most = 2 * process.settings.leave_timeout_s + habits.commit_timeout_s + callbacks + LEAVE_ANSWER_S
             check(took <= most, f"{process.name} took {took:.1f} s to leave")
 
     def _count(self, process: Process, moments: deque[Instant], most: int, did: str) -> None:
-        now = self._world.now
+        now = self._simulation.now
         moments.append(now)
         while moments[0] <= now - 1.0:
             moments.popleft()

@@ -17,7 +17,7 @@ from consumer_membership.testing.coordinators.member_requests import MemberOrder
 from consumer_membership.types import GroupProtocol
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.simulation import Simulation
 
 #: A request without answer fails after this time (the shell: 10 s, at a session timeout of 45 s).
 REQUEST_TIMEOUT_S = 2.0
@@ -62,7 +62,7 @@ class Exchange:
 class Connection:
     """One connection of a process to any node: requests arrive, and are answered, in order."""
 
-    world: World
+    simulation: Simulation
     feed: Callable[[ResponseEvent], None]
     #: Whose it is.
     sender: str
@@ -76,52 +76,52 @@ class Connection:
 
     def ask(self, node_id: int, order: MemberOrder, protocol: GroupProtocol) -> None:
         """Send a request to a node."""
-        world, faults = self.world, self.world.faults
+        simulation, faults = self.simulation, self.simulation.faults
         exchange = Exchange(self, order, protocol)
         self.exchanges = [one for one in self.exchanges if not one.is_over]
         self.exchanges.append(exchange)
-        chance = world.random.random
-        if node_id in world.nodes_down:
-            world.after(self._latency(), lambda: self.break_off("connection refused"))  # type: ignore[arg-type]  # its result is unused
+        chance = simulation.random.random
+        if node_id in simulation.nodes_down:
+            simulation.after(self._latency(), lambda: self.break_off("connection refused"))  # type: ignore[arg-type]  # its result is unused
             return
-        arrival = self.arrived_at = max(self.arrived_at, world.now + self._latency())
+        arrival = self.arrived_at = max(self.arrived_at, simulation.now + self._latency())
         if chance() < faults.request_lost or self.is_cut:
-            world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.connection_broken:
-            world.at(arrival, lambda: self._broken(exchange if chance() < 0.5 else None, node_id))
+            simulation.at(arrival, lambda: self._broken(exchange if chance() < 0.5 else None, node_id))
             return
-        world.at(arrival, lambda: self._arrived(exchange, node_id))
+        simulation.at(arrival, lambda: self._arrived(exchange, node_id))
 
     def _latency(self) -> float:
-        world = self.world
-        is_slow = world.random.random() < world.faults.slow
-        return world.faults.latency_s * (0.5 + world.random.random()) * (100 if is_slow else 1)
+        simulation = self.simulation
+        is_slow = simulation.random.random() < simulation.faults.slow
+        return simulation.faults.latency_s * (0.5 + simulation.random.random()) * (100 if is_slow else 1)
 
     def _arrived(self, exchange: Exchange, node_id: int) -> None:
-        answer = self.world.ask(exchange, node_id)
+        answer = self.simulation.ask(exchange, node_id)
         if answer is None:
-            self.world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            self.simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
         else:
             self.reply(exchange, answer)
 
     def reply(self, exchange: Exchange, answer: Answer) -> None:
         """The coordinator's answer is on its way."""
-        world, faults = self.world, self.world.faults
+        simulation, faults = self.simulation, self.simulation.faults
         event = event_of(exchange.order, answer, exchange.protocol)
-        chance = world.random.random
+        chance = simulation.random.random
         if chance() < faults.answer_lost or self.is_cut:
-            world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.answer_overdue:
             patience_s = exchange.patience_s
-            world.after(patience_s, lambda: self._give_up(exchange, NO_ANSWER))
-            world.after(patience_s * (1 + chance()), lambda: self.feed(event))
+            simulation.after(patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(patience_s * (1 + chance()), lambda: self.feed(event))
             return
-        self.answered_at = max(self.answered_at, world.now + self._latency())
-        world.at(self.answered_at, lambda: self._answered(exchange, event))
+        self.answered_at = max(self.answered_at, simulation.now + self._latency())
+        simulation.at(self.answered_at, lambda: self._answered(exchange, event))
         if chance() < faults.answer_doubled:
-            world.at(self.answered_at + chance(), lambda: self.feed(event))
+            simulation.at(self.answered_at + chance(), lambda: self.feed(event))
 
     def _answered(self, exchange: Exchange, event: ResponseEvent) -> None:
         if not exchange.is_over:
@@ -137,7 +137,7 @@ class Connection:
 
     def _broken(self, exchange: Exchange | None, node_id: int) -> None:
         if exchange is not None:
-            self.world.ask(exchange, node_id)
+            self.simulation.ask(exchange, node_id)
         self.break_off("connection reset")
 
     def break_off(self, reason: str) -> bool:

@@ -61,7 +61,7 @@ from tests.simulation.application import Habits
 from tests.simulation.network import Connection
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.simulation import Simulation
 
 #: The only refusals in a simulation that waiting, rejoining or asking elsewhere does not mend.
 MAY_END_WITH = frozenset(
@@ -75,29 +75,31 @@ class Process:
     may_end_with = MAY_END_WITH
 
     def __init__(
-        self, world: World, seat: int, settings: MemberSettings, protocols: ProtocolSettings, habits: Habits
+        self, simulation: Simulation, seat: int, settings: MemberSettings, protocols: ProtocolSettings, habits: Habits
     ) -> None:
-        self.world = world
+        self.simulation = simulation
         self.seat = seat
-        self.name = f"p{seat}.{world.next_number('process')}"
+        self.name = f"p{seat}.{simulation.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
         #: When the application subscribed to join the group; the member keeps its id if it subscribes again.
-        self.started_at = self.asked_at = world.now
+        self.started_at = self.asked_at = simulation.now
         self.is_killed = False
-        made = world.make_member(settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random)
-        #: A recorder with the member, where the world's members are recorded.
+        made = simulation.make_member(
+            settings, protocols, new_member_id=self._new_member_id, jitter=simulation.random.random
+        )
+        #: A recorder with the member, where the simulation's members are recorded.
         self.recorder = made if isinstance(made, Recorder) else None
         self.member: MemberCore = made.member if isinstance(made, Recorder) else made
         self._handle = made.handle
-        self.application = world.make_application(self, habits, settings.auto_commit)
+        self.application = simulation.make_application(self, habits, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
-        self.membership = Connection(world, self._hear, self.name, self._over)
-        self.requests = Connection(world, self._hear, self.name, self._over)
+        self.membership = Connection(simulation, self._hear, self.name, self._over)
+        self.requests = Connection(simulation, self._hear, self.name, self._over)
         #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
-        self.announcements = Connection(world, self._hear, self.name, self._over)
+        self.announcements = Connection(simulation, self._hear, self.name, self._over)
         self._helper_node: int | None = None
-        self._outbox: Outbox = world.make_outbox()
+        self._outbox: Outbox = simulation.make_outbox()
         self._turns: dict[int, Turn] = {}
         self.alive = True
         #: Whether the application received a fatal error.
@@ -109,7 +111,7 @@ class Process:
         self._held_back: list[GroupEvent] | None = None
         self._postponed: list[Callable[[], object]] = []
         self._inbox_at = 0.0
-        world.invariants.started(self)
+        simulation.invariants.started(self)
 
     def _new_member_id(self) -> str:
         """Return an id with the process's start, whose random part is replaced by a readable one."""
@@ -137,7 +139,7 @@ class Process:
         """Kill -9: no leave is sent, and earlier requests are still on their way."""
         self.alive, self.is_killed = False, True
         self.deadline = None
-        self.world.invariants.ended_process(self, cleanly=False)
+        self.simulation.invariants.ended_process(self, cleanly=False)
 
     def stop(self) -> None:
         """SIGSTOP: nothing is handled, and what was sent is still on its way."""
@@ -161,11 +163,11 @@ class Process:
 
     def has_left(self) -> None:
         """The member has left: a closing process ends, another one goes on polling."""
-        self.left_at = self.world.now
+        self.left_at = self.simulation.now
         if self.application.closes:
             self.alive = False
             self.deadline = None
-            self.world.invariants.ended_process(self, cleanly=True)
+            self.simulation.invariants.ended_process(self, cleanly=True)
         else:
             self.application.poll_after(self.application.habits.think_s, is_in_poll=True)
 
@@ -173,10 +175,10 @@ class Process:
 
     def post(self, event: GroupEvent) -> None:
         """Put an event of the application's thread into the member's mailbox."""
-        world = self.world
-        delay = world.random.random() * world.inbox_delay_s if world.inbox_delay_s else 0.0
-        self._inbox_at = max(self._inbox_at, world.now + delay)
-        world.at(self._inbox_at, lambda: self.feed(event))
+        simulation = self.simulation
+        delay = simulation.random.random() * simulation.inbox_delay_s if simulation.inbox_delay_s else 0.0
+        self._inbox_at = max(self._inbox_at, simulation.now + delay)
+        simulation.at(self._inbox_at, lambda: self.feed(event))
 
     def feed(self, event: GroupEvent) -> None:
         """Hand an event to the core and perform what it orders."""
@@ -185,16 +187,16 @@ class Process:
         if self._held_back is not None:
             self._held_back.append(event)
             return
-        world, member = self.world, self.member
+        simulation, member = self.simulation, self.member
         old = self.state
         if isinstance(event, LeaveRequested):
             self.subscription = Subscription()
-        world.invariants.about_to_handle(self, event)
-        effects = self._handle(event, world.now)
+        simulation.invariants.about_to_handle(self, event)
+        effects = self._handle(event, simulation.now)
         if self.recorder is not None:
             self.recorder.record_view(member.view())
-        world.note(self, event, effects)
-        world.invariants.handled(self, old, effects)
+        simulation.note(self, event, effects)
+        simulation.invariants.handled(self, old, effects)
         for effect in effects:
             self._perform(effect)
         self.deadline = member.next_deadline()
@@ -204,21 +206,21 @@ class Process:
         self.feed(TimePassed())
 
     def _perform(self, effect: GroupEffect) -> None:
-        world = self.world
+        simulation = self.simulation
         match effect:
             case StateChanged() | InstanceReleased() | Warned() | ProtocolChosen():
                 pass
             case FindCoordinator():
-                world.after(2 * world.faults.latency_s, self._look_up)
+                simulation.after(2 * simulation.faults.latency_s, self._look_up)
             case CheckHolder():
-                is_dead = world.has_proof_of_death(effect.member_id)
+                is_dead = simulation.has_proof_of_death(effect.member_id)
                 self._answer(HolderChecked(request_id=effect.request_id, is_dead=is_dead))
             case LearnSessionTimeout():
-                self._answer(SessionTimeoutLearned(session_timeout_s=world.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # of the consumer protocol alone
+                self._answer(SessionTimeoutLearned(session_timeout_s=simulation.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # of the consumer protocol alone
             case ResolveTopicIds():
-                world.after(2 * world.faults.latency_s, lambda: self._resolve(effect))
+                simulation.after(2 * simulation.faults.latency_s, lambda: self._resolve(effect))
             case DescribeTopics():
-                topics = Topics(partitions=world.coordinator.partitions_of(effect.topics))
+                topics = Topics(partitions=simulation.coordinator.partitions_of(effect.topics))
                 self._answer(TopicsDescribed(request_id=effect.request_id, topics=topics))
             case ComputeAssignment():
                 assignor = next(one for one in self.member.classic.assignors if one.name == effect.assignor)
@@ -234,38 +236,40 @@ class Process:
 
     def _answer(self, event: GroupEvent) -> None:
         """Something that is not asked of the coordinator is answered."""
-        self.world.after(2 * self.world.faults.latency_s, lambda: self.feed(event))
+        self.simulation.after(2 * self.simulation.faults.latency_s, lambda: self.feed(event))
 
     def _look_up(self) -> None:
-        world = self.world
+        simulation = self.simulation
         if not self.alive:
             return
-        node = world.coordinator.node_id
-        if world.random.random() < world.faults.metadata_behind:
-            node = world.former_node
-        if node in world.nodes_down:
-            world.after(0.1 + 0.4 * world.random.random(), self._look_up)
+        node = simulation.coordinator.node_id
+        if simulation.random.random() < simulation.faults.metadata_behind:
+            node = simulation.former_node
+        if node in simulation.nodes_down:
+            simulation.after(0.1 + 0.4 * simulation.random.random(), self._look_up)
         else:
             self.feed(CoordinatorFound(coordinator=BrokerAddress(node_id=node, host="broker", port=9092)))
 
     def _resolve(self, effect: ResolveTopicIds) -> None:
-        world = self.world
+        simulation = self.simulation
         if not self.alive:
             return
-        names = world.coordinator.names_of(effect.topic_ids)
-        known = {i: name for i, name in names.items() if world.random.random() >= world.faults.metadata_behind}
+        names = simulation.coordinator.names_of(effect.topic_ids)
+        known = {
+            i: name for i, name in names.items() if simulation.random.random() >= simulation.faults.metadata_behind
+        }
         self.feed(TopicIdsResolved(names=known))
 
     # ---- requests ----
 
     def _send(self, order: MemberOrder) -> None:
-        address, world = self.member.coordinator, self.world
+        address, simulation = self.member.coordinator, self.simulation
         if isinstance(order, ReadAnnouncements | WriteAnnouncement):
             self._exchange_announcement(order)
         elif address is None:
-            world.after(0.0, lambda: self.feed(failure_of(order, "the coordinator is not known")))
-        elif isinstance(order, DescribeGroup) and not world.may_describe:
-            world.after(0.0, lambda: self.feed(failure_of(order, "not authorised")))
+            simulation.after(0.0, lambda: self.feed(failure_of(order, "the coordinator is not known")))
+        elif isinstance(order, DescribeGroup) and not simulation.may_describe:
+            simulation.after(0.0, lambda: self.feed(failure_of(order, "not authorised")))
         elif isinstance(order, SendHeartbeat):
             self._send_in_turn(order, address.node_id)
         else:
@@ -274,7 +278,7 @@ class Process:
 
     def _send_in_turn(self, order: SendHeartbeat, node_id: int) -> None:
         """Send a heartbeat as the runtime does: in its turn; a join waits for a description of the group."""
-        world, protocol, beat = self.world, self.member.protocol, order.heartbeat
+        simulation, protocol, beat = self.simulation, self.member.protocol, order.heartbeat
         is_join = beat.member_epoch == JOIN_EPOCH
         looks = not order.is_consumer_group and (order.refuse_conversion or (is_join and beat.instance_id is not None))
 
@@ -289,17 +293,17 @@ class Process:
             self.membership.ask(node_id, order, protocol)
 
         def begin() -> None:
-            world.after(2 * world.faults.latency_s if looks else 0.0, lambda: self.run(write))
+            simulation.after(2 * simulation.faults.latency_s if looks else 0.0, lambda: self.run(write))
 
         turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=beat.is_leave)
 
     def _exchange_announcement(self, order: ReadAnnouncements | WriteAnnouncement) -> None:
         """Send a request to the coordinator of the helper group."""
-        world = self.world
+        simulation = self.simulation
 
         def found() -> None:
-            is_behind = world.random.random() < world.faults.metadata_behind
-            self._helper_node = world.helper.former_node if is_behind else world.helper.node_id
+            is_behind = simulation.random.random() < simulation.faults.metadata_behind
+            self._helper_node = simulation.helper.former_node if is_behind else simulation.helper.node_id
             send()
 
         def send() -> None:
@@ -307,7 +311,7 @@ class Process:
             self.announcements.ask(self._helper_node, order, self.member.protocol)
 
         if self._helper_node is None:
-            world.after(2 * world.faults.latency_s, lambda: self.run(found))
+            simulation.after(2 * simulation.faults.latency_s, lambda: self.run(found))
         else:
             send()
 
@@ -320,7 +324,7 @@ class Process:
         """An answer arrives, or none in time."""
         if isinstance(event, AnnouncementsNotRead | AnnouncementNotWritten):
             self._helper_node = None
-        if isinstance(event, StartOffsetsFetched) and not all(map(self.world.exists, event.offsets)):
+        if isinstance(event, StartOffsetsFetched) and not all(map(self.simulation.exists, event.offsets)):
             # ListOffsets of a deleted topic.
             self.feed(StartOffsetsFailed(attempt=event.attempt, error=broker_error(3), retriable=True))
         else:

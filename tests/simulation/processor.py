@@ -169,7 +169,7 @@ class ProcessorApplication(Application):
         #: How much metadata the broker accepts, as far as it is known.
         self.limit = options.metadata_limit
         self.paused: set[TopicPartition] = set()
-        self._handling = process.world.handling
+        self._handling = process.simulation.handling
         self._calls: dict[Task, _Call] = {}
         self._drain: _Drain | None = None
         #: The committed offsets that on_assign read.
@@ -181,11 +181,11 @@ class ProcessorApplication(Application):
 
     @property
     def now(self) -> Instant:
-        """The time of the world."""
-        return self.process.world.now
+        """The time of the simulation."""
+        return self.process.simulation.now
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
-        self.process.world.after(seconds, self._guarded(action))
+        self.process.simulation.after(seconds, self._guarded(action))
 
     def _tenure(self, task: Task) -> Tenure:
         return self._handling.tenure(self.process, task.owned.partition)
@@ -215,8 +215,8 @@ class ProcessorApplication(Application):
 
     def _available(self, partition: TopicPartition) -> int:
         """How many records a poll returns: without new ones, those that an earlier owner left behind."""
-        world, count = self.process.world, self.habits.batch
-        return min(count, world.ledger.end(partition) - self.held[partition]) if world.is_idle else count
+        simulation, count = self.process.simulation, self.habits.batch
+        return min(count, simulation.ledger.end(partition) - self.held[partition]) if simulation.is_idle else count
 
     def _end_overdue(self) -> None:
         """Cancel the handlers beyond their timeout; one that cannot be cancelled ends the processor."""
@@ -251,7 +251,7 @@ class ProcessorApplication(Application):
         wakes_at = self.scheduler.next_at
         if wakes_at is not None and wakes_at != self._wakes_at:
             self._wakes_at = wakes_at
-            self.process.world.at(wakes_at, self._guarded(self._start_tasks))
+            self.process.simulation.at(wakes_at, self._guarded(self._start_tasks))
 
     def _run(self, task: Task) -> None:
         self._handling.began(self.process, task.owned.partition, offsets_of(task), task.attempt)
@@ -261,12 +261,12 @@ class ProcessorApplication(Application):
 
     def _drawn(self, task: Task) -> tuple[float, Exception | None]:
         """How long this attempt takes, and how it ends."""
-        world, options = self.process.world, self.options
-        chance = world.random.random
+        simulation, options = self.process.simulation, self.options
+        chance = simulation.random.random
         seconds = 0.3 * chance() ** 2
         if any(message.key() == SLOW for message in task.messages):
             seconds += chance()
-        if world.is_quiet:
+        if simulation.is_quiet:
             return seconds / 10, None
         lot = chance()
         if lot < options.stuck:
@@ -327,7 +327,7 @@ class ProcessorApplication(Application):
     def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
         match step:
             case AssignPartitions():
-                self._later(2 * self.process.world.faults.latency_s, lambda: self._read_committed(partitions))
+                self._later(2 * self.process.simulation.faults.latency_s, lambda: self._read_committed(partitions))
             case RevokePartitions():
                 self._close(partitions)
                 self._drain = drain = _Drain(partitions)
@@ -346,7 +346,7 @@ class ProcessorApplication(Application):
     def _read_committed(self, partitions: Partitions) -> None:
         """Read the committed offsets with their metadata, as `Consumer.committed` does, and return from on_assign."""
         group_id = self.process.settings.group_id
-        answer = self.process.world.coordinator.answer(group_id, Fetch(partitions=partitions), self.now)
+        answer = self.process.simulation.coordinator.answer(group_id, Fetch(partitions=partitions), self.now)
         if isinstance(answer, Fetched):
             self._found = answer.offsets
             self._return()

@@ -34,7 +34,7 @@ class Surges:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._world = run.world
+        self._simulation = run.simulation
         self._random = run.random
         self._fates: dict[str, Callable[[Process], None]] = {
             "kill": lambda process: process.kill(),
@@ -56,7 +56,7 @@ class Surges:
     def begin(self, old: Process) -> None:
         """Start a new process, or two, for this one; something may happen to both."""
         run, profile = self._run, self._run.profile
-        living = self._world.living
+        living = self._simulation.living
         if not profile.fates and len(living) > (run.pool_size if run.is_pooled else len({one.seat for one in living})):
             return
         count = self._random.choice((1, 1, 2)) if profile.fates else 1
@@ -64,31 +64,31 @@ class Surges:
             seat = max(run.seats) + 1 if run.is_pooled else old.seat
             run.start(seat, self._random.random() * 0.1, is_twin=True)
             if run.is_pooled:
-                self._world.after(_POLL_S, partial(self._end_oldest, seat, self._world.now + READY_WITHIN_S))
+                self._simulation.after(_POLL_S, partial(self._end_oldest, seat, self._simulation.now + READY_WITHIN_S))
         for _ in range(self._random.choice((0, 1, 1, 2)) if profile.fates else 0):
             fate = self._fates[self._random.choice(profile.fates)]
-            self._world.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.seat))
+            self._simulation.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.seat))
 
     def _end_oldest(self, seat: int, until: float) -> None:
         """The new process of this seat is ready, or late: close the oldest one."""
-        run, world = self._run, self._world
+        run, simulation = self._run, self._simulation
         new = run.seats[seat]
-        if world.is_quiet:
+        if simulation.is_quiet:
             return
         is_ready = new is not None and new.alive and (new.view.is_warm or new.state is MemberState.STABLE)
-        if not is_ready and world.now < until:
-            world.after(_POLL_S, lambda: self._end_oldest(seat, until))
+        if not is_ready and simulation.now < until:
+            simulation.after(_POLL_S, lambda: self._end_oldest(seat, until))
             return
-        oldest = next((one for one in world.living if not one.application.is_leaving and one is not new), None)
+        oldest = next((one for one in simulation.living if not one.application.is_leaving and one is not new), None)
         if oldest is not None:
             run.seats[oldest.seat] = None
             oldest.application.leave(LeaveOption.DEFAULT, closes=True)
 
     def _strike(self, fate: Callable[[Process], None], seat: int) -> None:
-        living = [one for one in self._world.living if self._run.is_pooled or one.seat == seat]
-        if living and not self._world.is_quiet:
+        living = [one for one in self._simulation.living if self._run.is_pooled or one.seat == seat]
+        if living and not self._simulation.is_quiet:
             victim = self._random.choice(living)
-            self._world.say(f"fate of {victim.name}")
+            self._simulation.say(f"fate of {victim.name}")
             fate(victim)
 
     def _stop(self, process: Process) -> None:
@@ -97,7 +97,7 @@ class Surges:
         self._stopped.add(process)
         process.stop()
         length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
-        self._world.after(length_s, lambda: self._resume(process))
+        self._simulation.after(length_s, lambda: self._resume(process))
 
     def _resume(self, process: Process) -> None:
         if process in self._stopped:
@@ -107,16 +107,16 @@ class Surges:
     def _cut_off(self, process: Process) -> None:
         process.cut_off(is_cut=True, with_helper=self._random.random() < 0.5)
         length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
-        self._world.after(length_s, lambda: process.cut_off(is_cut=False))
+        self._simulation.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move(self, _: Process) -> None:
         """Another node becomes the coordinator of the group, or of the helper group."""
-        world = self._world
+        simulation = self._simulation
         node, loading_s = self._random.choice((1, 2, 3)), self._random.random()
         if self._random.random() < 0.5:
-            world.helper.move(node, world.now, loading_s)
+            simulation.helper.move(node, simulation.now, loading_s)
         else:
-            world.move_coordinator(node, loading_s)
+            simulation.move_coordinator(node, loading_s)
 
     def _slow(self, process: Process) -> None:
         habits = process.application.habits
@@ -133,16 +133,16 @@ class Surges:
             self._resume(process)
         self._keep_the_living()
         delay_s = self._random.choice((0.0, HAND_OVER_S + self._run.pace.session_s))
-        self._world.after(delay_s if self._run.profile.fates else HAND_OVER_S, self._end_surplus)
+        self._simulation.after(delay_s if self._run.profile.fates else HAND_OVER_S, self._end_surplus)
 
     def _keep_the_living(self) -> None:
         """Note that the process is alive: it needs no replacement."""
         seats = self._run.seats
-        for process in self._world.living:
+        for process in self._simulation.living:
             if not process.application.is_leaving:
                 seats[process.seat] = process
         if self._run.is_pooled:
-            living = {one.seat for one in self._world.living}
+            living = {one.seat for one in self._simulation.living}
             empty = [seat for seat in seats if seat not in living]
             for seat in empty[max(0, self._run.pool_size - len(living)) :]:
                 seats[seat] = None
@@ -150,7 +150,7 @@ class Surges:
     def _end_surplus(self) -> None:
         """Close the older ones of more processes than there are ids; one that does not subscribe needs no id."""
         run, profile = self._run, self._run.profile
-        living = [one for one in self._world.living if one.subscription and not one.application.is_leaving]
+        living = [one for one in self._simulation.living if one.subscription and not one.application.is_leaving]
         newest = {one.seat: one for one in living}
         kept = set(living[-run.pool_size :] if run.is_pooled else newest.values())
         surplus = [one for one in living if one not in kept]
@@ -160,7 +160,7 @@ class Surges:
             process.application.leave(LeaveOption.DEFAULT, closes=True)
         run.seats.update({one.seat: None for one in surplus if run.seats[one.seat] is one})
         # A process that ended is started again.
-        self._world.after(1.0, self._end_surplus)
+        self._simulation.after(1.0, self._end_surplus)
 
     # ---- a clean run ----
 
@@ -171,9 +171,9 @@ class Surges:
     def check_end(self) -> None:
         """Clean hand-overs: ids have their former partitions, the group saw no change, the oldest processes ended."""
         check(self._now() == (self._shares, self._epoch), f"{self._now()} is not {(self._shares, self._epoch)}")
-        younger = self._world.invariants.hand_overs.out_of_turn
+        younger = self._simulation.invariants.hand_overs.out_of_turn
         check(not younger, f"{younger} released their ids although older processes held ids")
 
     def _now(self) -> tuple[dict[str | None, frozenset[TopicPartition]], int]:
-        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._world.living}
-        return shares, self._world.group_epoch
+        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._simulation.living}
+        return shares, self._simulation.group_epoch

@@ -12,27 +12,27 @@ from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2,
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
-from tests.simulation.world import GROUP, World
+from tests.simulation.simulation import GROUP, Simulation
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
 
 def group_of(
     count: int, rules: Rules, *, partitions: int = 4, habits: Habits | None = None, max_poll_interval_s: float = 300.0
-) -> tuple[World, list[Process]]:
+) -> tuple[Simulation, list[Process]]:
     """A settled group of this many dynamic members on topic a."""
-    world = World(1, rules=rules)
-    world.create_topic("a", partitions)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", partitions)
     settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
     for seat in range(count):
-        world.start(seat, "a", settings=settings, habits=habits)
-    world.settle(within_s=10)
-    return world, world.living
+        simulation.start(seat, "a", settings=settings, habits=habits)
+    simulation.settle(within_s=10)
+    return simulation, simulation.living
 
 
-def shares(world: World) -> list[int]:
+def shares(simulation: Simulation) -> list[int]:
     """The number of partitions that each living process reads, ascending."""
-    return sorted(len(process.application.fetchable) for process in world.living)
+    return sorted(len(process.application.fetchable) for process in simulation.living)
 
 
 # ---- brokers ----
@@ -41,16 +41,16 @@ def shares(world: World) -> list[int]:
 @RULES
 def test_s01_rolling_bounce_of_brokers_causes_no_rebalance(rules: Rules) -> None:
     """S01: The coordinator moves five times; no member loses or gets a partition, and consumption continues."""
-    world, processes = group_of(3, rules)
-    epoch, calls = world.coordinator.groups[GROUP].epoch, [len(process.application.calls) for process in processes]
+    simulation, processes = group_of(3, rules)
+    epoch, calls = simulation.coordinator.groups[GROUP].epoch, [len(process.application.calls) for process in processes]
     for node in (2, 3, 1, 2, 3):
-        world.move_coordinator(node, loading_s=0.5)
+        simulation.move_coordinator(node, loading_s=0.5)
         for process in processes:
             process.break_connections("the broker stopped")
-        world.run_for(3)
-    assert world.coordinator.groups[GROUP].epoch == epoch
+        simulation.run_for(3)
+    assert simulation.coordinator.groups[GROUP].epoch == epoch
     assert [len(process.application.calls) for process in processes] == calls
-    assert (world.is_settled, world.ledger.repeated) == (True, 0)
+    assert (simulation.is_settled, simulation.ledger.repeated) == (True, 0)
 
 
 @RULES
@@ -59,17 +59,17 @@ def test_s08_broker_failure_causes_no_rebalance(rules: Rules) -> None:
 
     Work continues without a rebalance.
     """
-    world, processes = group_of(2, rules)
+    simulation, processes = group_of(2, rules)
     calls = [len(process.application.calls) for process in processes]
-    world.nodes_down.add(world.coordinator.node_id)
+    simulation.nodes_down.add(simulation.coordinator.node_id)
     for process in processes:
         process.break_connections("the broker died")
-    world.run_for(3)
-    world.nodes_down.clear()
-    world.move_coordinator(2, loading_s=0.5)
-    world.run_for(4)
+    simulation.run_for(3)
+    simulation.nodes_down.clear()
+    simulation.move_coordinator(2, loading_s=0.5)
+    simulation.run_for(4)
     assert [len(process.application.calls) for process in processes] == calls
-    assert (world.is_settled, world.ledger.repeated) == (True, 0)
+    assert (simulation.is_settled, simulation.ledger.repeated) == (True, 0)
 
 
 # ---- members come and go ----
@@ -79,52 +79,54 @@ def test_s08_broker_failure_causes_no_rebalance(rules: Rules) -> None:
 @pytest.mark.parametrize("is_rolling", [True, False], ids=["rolling", "all"])
 def test_s02_clean_bounce_of_consumers_repeats_no_record(rules: Rules, *, is_rolling: bool) -> None:
     """S02: The group forms again after each bounce, and a clean shutdown repeats no record."""
-    world, _ = group_of(3, rules)
+    simulation, _ = group_of(3, rules)
     for _ in range(2):
-        for process in list(world.living):
+        for process in list(simulation.living):
             process.application.leave(LeaveOption.DEFAULT, closes=True)
             if is_rolling:
-                world.run_for(1)
-                world.start(process.seat, "a")
-        world.run_for(1)
+                simulation.run_for(1)
+                simulation.start(process.seat, "a")
+        simulation.run_for(1)
         for seat in range(3 if not is_rolling else 0):
-            world.start(seat, "a")
-        world.settle(within_s=8)
-    assert (shares(world), world.ledger.repeated) == ([1, 1, 2], 0)
+            simulation.start(seat, "a")
+        simulation.settle(within_s=8)
+    assert (shares(simulation), simulation.ledger.repeated) == ([1, 1, 2], 0)
 
 
 @RULES
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_s07_other_member_gets_the_partitions_of_a_killed_one(rules: Rules, *, auto_commit: bool) -> None:
     """S07: After the session timeout the other member has all partitions, from the last commit on."""
-    world = World(1, rules=rules)
-    world.create_topic("a", 4)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
-    one, other = (world.start(seat, "a", settings=settings, habits=Habits(commits_every=3)) for seat in range(2))
-    world.settle(within_s=8)
-    world.run_for(2)
+    one, other = (simulation.start(seat, "a", settings=settings, habits=Habits(commits_every=3)) for seat in range(2))
+    simulation.settle(within_s=8)
+    simulation.run_for(2)
     one.kill()
-    world.settle(within_s=rules.session_timeout_s + 4)
+    simulation.settle(within_s=rules.session_timeout_s + 4)
     assert len(other.application.fetchable) == 4
-    assert all(world.ledger.prefix(p) >= at.offset for p, at in world.coordinator.groups[GROUP].committed.items())
+    assert all(
+        simulation.ledger.prefix(p) >= at.offset for p, at in simulation.coordinator.groups[GROUP].committed.items()
+    )
 
 
 @RULES
 def test_s09_members_added_and_removed_one_by_one_consume_all_records(rules: Rules) -> None:
     """S09: All records are consumed after each change, in balanced shares."""
-    world, _ = group_of(1, rules)
-    seen = [shares(world)]
+    simulation, _ = group_of(1, rules)
+    seen = [shares(simulation)]
     for seat in range(1, 4):
-        world.start(seat, "a")
-        world.settle(within_s=8)
-        seen.append(shares(world))
-    for process in list(world.living)[:3]:
+        simulation.start(seat, "a")
+        simulation.settle(within_s=8)
+        seen.append(shares(simulation))
+    for process in list(simulation.living)[:3]:
         process.application.leave(LeaveOption.DEFAULT, closes=True)
-        world.run_for(0.5)
-        world.settle(within_s=8)
-        seen.append(shares(world))
+        simulation.run_for(0.5)
+        simulation.settle(within_s=8)
+        seen.append(shares(simulation))
     assert seen == [[4], [2, 2], [1, 1, 2], [1, 1, 1, 1], [1, 1, 2], [2, 2], [4]]
-    assert world.ledger.repeated == 0
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
@@ -133,11 +135,11 @@ def test_b11_two_members_complete_a_handover_within_three_heartbeats(rules: Rule
 
     The other member gets the partition at its next.
     """
-    world, (one,) = group_of(1, rules)
-    world.run_for(5)
-    other = world.start(1, "a")
-    took = world.settle(within_s=5)
-    assert shares(world) == [2, 2]
+    simulation, (one,) = group_of(1, rules)
+    simulation.run_for(5)
+    other = simulation.start(1, "a")
+    took = simulation.settle(within_s=5)
+    assert shares(simulation) == [2, 2]
     assert one.application.called(Step.REVOKE) == [other.application.fetchable]
     assert took < 2 * rules.heartbeat_interval_s + rules.assignment_interval_s + 1
 
@@ -145,27 +147,27 @@ def test_b11_two_members_complete_a_handover_within_three_heartbeats(rules: Rule
 @RULES
 def test_c15_dynamic_member_closed_with_remain_keeps_its_partitions_for_its_session(rules: Rules) -> None:
     """C15: A close with REMAIN sends no leave."""
-    world, (one, other) = group_of(2, rules)
+    simulation, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.REMAIN, closes=True)
-    world.run_for(rules.session_timeout_s - 3)
+    simulation.run_for(rules.session_timeout_s - 3)
     assert (one.alive, len(other.application.fetchable)) == (False, 2)
-    world.settle(within_s=6)
+    simulation.settle(within_s=6)
     assert len(other.application.fetchable) == 4
 
 
 def test_c19_excess_member_fails_and_the_others_continue() -> None:
     """C19: GROUP_MAX_SIZE_REACHED is fatal for the additional member."""
-    world, processes = group_of(2, Rules(max_size=2))
-    excess = world.start(2, "a")
-    world.run_for(3)
+    simulation, processes = group_of(2, Rules(max_size=2))
+    excess = simulation.start(2, "a")
+    simulation.run_for(3)
     assert (excess.state, excess.failed) == (MemberState.FATAL, True)
     assert [process.state for process in processes] == [MemberState.STABLE] * 2
     processes[0].application.leave(LeaveOption.DEFAULT, closes=True)
     excess.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(2)
-    world.start(3, "a")
-    world.settle(within_s=5)
-    assert shares(world) == [2, 2]
+    simulation.run_for(2)
+    simulation.start(3, "a")
+    simulation.settle(within_s=5)
+    assert shares(simulation) == [2, 2]
 
 
 # ---- applications that do not poll, or poll late ----
@@ -174,12 +176,12 @@ def test_c19_excess_member_fails_and_the_others_continue() -> None:
 @RULES
 def test_c01_member_beyond_max_poll_interval_loses_partitions_and_rejoins(rules: Rules) -> None:
     """C01: The member leaves, reports the error, calls on_lost at the next poll and joins again."""
-    world, (one,) = group_of(1, rules, max_poll_interval_s=3.0)
+    simulation, (one,) = group_of(1, rules, max_poll_interval_s=3.0)
     one.application.poll_after(5.0, is_in_poll=False)
-    world.run_for(4.0)
+    simulation.run_for(4.0)
     assert (one.state, one.application.called(Step.LOSE)) == (MemberState.STALE, [])
-    world.run_for(1.5)
-    world.settle(within_s=5)
+    simulation.run_for(1.5)
+    simulation.settle(within_s=5)
     assert [error.problem for error in one.application.errors] == [Problem.POLL_TIMEOUT]
     assert one.application.called(Step.LOSE) == [one.application.fetchable]
 
@@ -187,13 +189,13 @@ def test_c01_member_beyond_max_poll_interval_loses_partitions_and_rejoins(rules:
 @RULES
 def test_c20_other_member_gets_the_partitions_of_a_stalled_one(rules: Rules) -> None:
     """C20: One of two members stalls; the other one has all partitions until it returns."""
-    world, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
+    simulation, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
     one.application.poll_after(9.0, is_in_poll=False)
-    world.run_for(7.0)
+    simulation.run_for(7.0)
     assert len(other.application.fetchable) == 4
-    world.run_for(3.0)
-    world.settle(within_s=6)
-    assert shares(world) == [2, 2]
+    simulation.run_for(3.0)
+    simulation.settle(within_s=6)
+    assert shares(simulation) == [2, 2]
 
 
 @RULES
@@ -203,15 +205,15 @@ def test_c02_c03_long_callback_delays_only_the_handover(rules: Rules, step: Step
 
     Then the handover completes.
     """
-    world, (one,) = group_of(1, rules)
+    simulation, (one,) = group_of(1, rules)
     slow = one.application.habits if step is Step.REVOKE else Habits(callback_s=rules.session_timeout_s + 2)
     slow.callback_s = rules.session_timeout_s + 2
-    world.start(1, "a", habits=slow if step is Step.ASSIGN else None)
-    world.run_for(rules.session_timeout_s)
-    assert len(world.coordinator.groups[GROUP].members) == 2
+    simulation.start(1, "a", habits=slow if step is Step.ASSIGN else None)
+    simulation.run_for(rules.session_timeout_s)
+    assert len(simulation.coordinator.groups[GROUP].members) == 2
     slow.callback_s = 0.0
-    world.settle(within_s=2 * rules.session_timeout_s)
-    assert (shares(world), one.application.called(Step.LOSE), world.ledger.repeated) == ([2, 2], [], 0)
+    simulation.settle(within_s=2 * rules.session_timeout_s)
+    assert (shares(simulation), one.application.called(Step.LOSE), simulation.ledger.repeated) == ([2, 2], [], 0)
 
 
 @RULES
@@ -220,13 +222,13 @@ def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
 
     Its next poll revokes, and the other member gets the partition.
     """
-    world, (one,) = group_of(1, rules)
+    simulation, (one,) = group_of(1, rules)
     one.application.poll_after(6.0, is_in_poll=False)
-    world.start(1, "a")
-    world.run_for(5.0)
-    assert (shares(world), one.state) == ([0, 4], MemberState.RECONCILE)
-    world.settle(within_s=5)
-    assert (shares(world), world.ledger.repeated) == ([2, 2], 0)
+    simulation.start(1, "a")
+    simulation.run_for(5.0)
+    assert (shares(simulation), one.state) == ([0, 4], MemberState.RECONCILE)
+    simulation.settle(within_s=5)
+    assert (shares(simulation), simulation.ledger.repeated) == ([2, 2], 0)
 
 
 # ---- commits and subscriptions ----
@@ -235,17 +237,17 @@ def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
 @RULES
 def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
     """C07: The commit carries the epoch at which the member still owns the partitions."""
-    world = World(1, rules=rules)
-    world.create_topic("a", 4)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=False)
-    one = world.start(0, "a", settings=settings, habits=Habits(commits_in_revoke=True))
-    world.settle(within_s=5)
-    world.run_for(2)
-    world.start(1, "a", settings=settings, habits=Habits(commits_in_revoke=True))
-    world.settle(within_s=6)
+    one = simulation.start(0, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    simulation.settle(within_s=5)
+    simulation.run_for(2)
+    simulation.start(1, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    simulation.settle(within_s=6)
     (revoked,) = one.application.called(Step.REVOKE)
-    assert revoked <= world.coordinator.groups[GROUP].committed.keys()
-    assert world.ledger.repeated == 0
+    assert revoked <= simulation.coordinator.groups[GROUP].committed.keys()
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
@@ -255,41 +257,41 @@ def test_late_commit_of_a_given_up_partition_does_not_move_the_new_owner_back(ru
     A coordinator before 4.2 accepts the commit of a member whose epoch is current, also if another member owns
     the partition.
     """
-    world, (one,) = group_of(1, rules)
-    world.start(1, "a")
-    world.settle(within_s=6)
+    simulation, (one,) = group_of(1, rules)
+    simulation.start(1, "a")
+    simulation.settle(within_s=6)
     (revoked,) = one.application.called(Step.REVOKE)
-    world.run_for(2)
-    committed = dict(world.coordinator.groups[GROUP].committed)
+    simulation.run_for(2)
+    committed = dict(simulation.coordinator.groups[GROUP].committed)
     late = dict.fromkeys(revoked, OffsetAndMetadata(offset=1))
     one.application.commit_offsets(late)
-    world.run_for(0.5)
-    now = world.coordinator.groups[GROUP].committed
+    simulation.run_for(0.5)
+    now = simulation.coordinator.groups[GROUP].committed
     assert all(now[partition].offset >= committed[partition].offset > 1 for partition in revoked)
 
 
 @RULES
 def test_c08_auto_commit_runs_before_revocation_and_at_close(rules: Rules) -> None:
     """C08: Returned records are committed before their partition is revoked, so that none is repeated."""
-    world, (one,) = group_of(1, rules)
-    world.start(1, "a")
-    world.settle(within_s=6)
+    simulation, (one,) = group_of(1, rules)
+    simulation.start(1, "a")
+    simulation.settle(within_s=6)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(0.5)
-    world.settle(within_s=6)
-    assert (shares(world), world.ledger.repeated) == ([4], 0)
+    simulation.run_for(0.5)
+    simulation.settle(within_s=6)
+    assert (shares(simulation), simulation.ledger.repeated) == ([4], 0)
 
 
 @RULES
 def test_c10_changed_subscription_reassigns_a_member_to_other_topics(rules: Rules) -> None:
     """C10: The old topic's partitions are revoked, the new topic's are assigned, and the member stays."""
-    world, (one,) = group_of(1, rules)
-    world.create_topic("b", 2)
+    simulation, (one,) = group_of(1, rules)
+    simulation.create_topic("b", 2)
     member_id, before = one.view.member_id, one.application.fetchable
     one.subscription = Subscription(topics=frozenset({"b"}))
     one.application.subscribe(one.subscription)
-    world.run_for(0.2)
-    world.settle(within_s=5)
+    simulation.run_for(0.2)
+    simulation.settle(within_s=5)
     assert one.application.called(Step.REVOKE) == [before]
     assert ({p.topic for p in one.application.fetchable}, one.view.member_id) == ({"b"}, member_id)
     assert one.application.called(Step.LOSE) == []
@@ -298,15 +300,15 @@ def test_c10_changed_subscription_reassigns_a_member_to_other_topics(rules: Rule
 @RULES
 def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
     """C11: The member leaves and rejoins with the same id."""
-    world, (one,) = group_of(1, rules)
+    simulation, (one,) = group_of(1, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=False)
-    world.run_for(1)
+    simulation.run_for(1)
     assert (one.state, one.application.held) == (MemberState.UNSUBSCRIBED, {})
     one.subscription = Subscription(topics=frozenset({"a"}))
     one.application.subscribe(one.subscription)
-    world.run_for(0.2)
-    world.settle(within_s=5)
-    assert (shares(world), one.member_ids) == ([4], [one.view.member_id])
+    simulation.run_for(0.2)
+    simulation.settle(within_s=5)
+    assert (shares(simulation), one.member_ids) == ([4], [one.view.member_id])
 
 
 @RULES
@@ -315,14 +317,14 @@ def test_recreated_topic_is_revoked_and_read_from_its_start(rules: Rules) -> Non
 
     Automatic commits are off, because OffsetCommit v9 has only names: an old topic's offset would apply.
     """
-    world = World(1, rules=rules)
-    world.create_topic("a", 1)
-    one = world.start(0, "a", settings=MemberSettings(group_id=GROUP, auto_commit=False))
-    world.settle(within_s=5)
-    world.run_for(3)
-    world.delete_topic("a")
-    world.create_topic("a", 1)
-    world.run_for(2.5)
-    world.settle(within_s=5)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", 1)
+    one = simulation.start(0, "a", settings=MemberSettings(group_id=GROUP, auto_commit=False))
+    simulation.settle(within_s=5)
+    simulation.run_for(3)
+    simulation.delete_topic("a")
+    simulation.create_topic("a", 1)
+    simulation.run_for(2.5)
+    simulation.settle(within_s=5)
     assert len(one.application.called(Step.REVOKE)) == 1
     assert min(one.application.held.values()) < 20

@@ -1,6 +1,6 @@
 """A membership that ends, or a target that changes, during a reconciliation (rules 1.8, M70 to M77).
 
-Each of these worlds has one member within a slow step; the invariants are checked throughout.
+Each of these simulations has one member within a slow step; the invariants are checked throughout.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from consumer_membership.types import LeaveOption, Subscription, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
-from tests.simulation.world import GROUP, World
+from tests.simulation.simulation import GROUP, Simulation
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
 
-def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = True) -> tuple[World, Process]:
+def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = True) -> tuple[Simulation, Process]:
     """A member of topic a that is about to join, alone."""
-    world = World(1, rules=rules)
-    world.create_topic("a", 4)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=60.0)
-    return world, world.start(0, "a", settings=settings, habits=habits)
+    return simulation, simulation.start(0, "a", settings=settings, habits=habits)
 
 
-def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
+def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
     """A member that is in this phase of the revocation of half of its partitions for another member."""
-    world, one = alone(rules)
-    world.settle(within_s=5)
-    world.run_for(2)
+    simulation, one = alone(rules)
+    simulation.settle(within_s=5)
+    simulation.run_for(2)
     one.application.habits.callback_s = 3.0
     if phase is Phase.PAUSE:
         one.application.poll_after(4.0, is_in_poll=False)
-    world.start(1, "a")
+    simulation.start(1, "a")
     if phase is Phase.COMMIT:
-        world.run(world.now + 5, when=lambda: inside.phase(one.member) is Phase.PAUSE)
-        world.faults.answer_lost = 1.0
-    assert world.run(world.now + 5, when=lambda: inside.phase(one.member) is phase), phase
-    world.faults.answer_lost = 0.0
-    return world, one
+        simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is Phase.PAUSE)
+        simulation.faults.answer_lost = 1.0
+    assert simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is phase), phase
+    simulation.faults.answer_lost = 0.0
+    return simulation, one
 
 
-def fence(world: World, process: Process) -> None:
+def fence(simulation: Simulation, process: Process) -> None:
     """Make the coordinator remove the member, and wait until the member has the error."""
-    world.expel(process.view.member_id)
-    world.invariants.look_into_journal()
-    assert world.run(world.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
+    simulation.expel(process.view.member_id)
+    simulation.invariants.look_into_journal()
+    assert simulation.run(simulation.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
 
 
 @RULES
@@ -62,12 +62,12 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 
     All partitions are lost once, and a clean rejoin follows.
     """
-    world, one = in_phase(phase, rules)
+    simulation, one = in_phase(phase, rules)
     held = one.application.held.keys() | set()
     attempt = one.member.newest_attempt
-    fence(world, one)
+    fence(simulation, one)
     one.application.habits.callback_s = 0.0
-    world.settle(within_s=rules.session_timeout_s + 8)
+    simulation.settle(within_s=rules.session_timeout_s + 8)
     given_up = [p for step in (Step.REVOKE, Step.LOSE) for calls in one.application.called(step) for p in calls]
     assert sorted(given_up)[: len(held)] == sorted(held)
     assert one.member.newest_attempt > attempt
@@ -76,11 +76,11 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 @RULES
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
     """M73: The partitions of the running on_assign are lost and assigned again in the next membership."""
-    world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
-    fence(world, one)
+    simulation, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    fence(simulation, one)
     one.application.habits.callback_s = 0.0
-    world.settle(within_s=rules.session_timeout_s + 8)
+    simulation.settle(within_s=rules.session_timeout_s + 8)
     everything = frozenset(TopicPartition("a", number) for number in range(4))
     assert one.application.called(Step.LOSE) == [everything]
     assert [calls for calls in one.application.called(Step.ASSIGN) if calls] == [everything, everything]
@@ -89,24 +89,24 @@ def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> No
 @RULES
 def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> None:
     """M74: After fence, loss and rejoin, a full reconciliation assigns the same partitions."""
-    world, one = alone(rules)
-    world.settle(within_s=5)
+    simulation, one = alone(rules)
+    simulation.settle(within_s=5)
     before = one.application.fetchable
-    fence(world, one)
-    world.settle(within_s=rules.session_timeout_s + 6)
+    fence(simulation, one)
+    simulation.settle(within_s=rules.session_timeout_s + 6)
     assert (one.application.fetchable, one.application.called(Step.LOSE)) == (before, [before])
 
 
 @RULES
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
     """M75, M76: The first target is applied and acknowledged, then the second one: two rounds of callbacks."""
-    world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
-    world.start(1, "a")
-    world.run_for(2.5)
+    simulation, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    simulation.start(1, "a")
+    simulation.run_for(2.5)
     assert inside.phase(one.member) is Phase.ASSIGN
     one.application.habits.callback_s = 0.0
-    world.settle(within_s=8)
+    simulation.settle(within_s=8)
     sizes = [len(calls) for calls in one.application.called(Step.ASSIGN) if calls]
     assert (sizes, [len(calls) for calls in one.application.called(Step.REVOKE)]) == ([4], [2])
 
@@ -114,44 +114,44 @@ def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules)
 @RULES
 def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> None:
     """M77: The leave ends the reconciliation and revokes all partitions once, and the member may join again."""
-    world, one = in_phase(Phase.PAUSE, rules)
+    simulation, one = in_phase(Phase.PAUSE, rules)
     held = one.application.held.keys() | set()
     one.application.leave(LeaveOption.DEFAULT, closes=False)
     one.application.habits.callback_s = 0.0
-    world.run(world.now + 3, when=lambda: one.state is MemberState.UNSUBSCRIBED)
+    simulation.run(simulation.now + 3, when=lambda: one.state is MemberState.UNSUBSCRIBED)
     assert one.application.called(Step.REVOKE) == [held]
     one.subscription = Subscription(topics=frozenset({"a"}))
     one.application.subscribe(one.subscription)
-    world.run_for(0.5)
-    world.settle(within_s=8)
-    assert world.ledger.repeated == 0
+    simulation.run_for(0.5)
+    simulation.settle(within_s=8)
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
 def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
     """H22: The acknowledgement of a revocation is lost; the next heartbeat is complete, and the handover continues."""
-    world, one = in_phase(Phase.REVOKE, rules)
-    world.faults.request_lost = 1.0
-    assert world.run(world.now + 5, when=lambda: inside.phase(one.member) is Phase.IDLE)
-    world.run_for(0.1)
-    world.faults.request_lost = 0.0
-    world.settle(within_s=6)
-    assert (one.application.called(Step.LOSE), world.ledger.repeated) == ([], 0)
+    simulation, one = in_phase(Phase.REVOKE, rules)
+    simulation.faults.request_lost = 1.0
+    assert simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is Phase.IDLE)
+    simulation.run_for(0.1)
+    simulation.faults.request_lost = 0.0
+    simulation.settle(within_s=6)
+    assert (one.application.called(Step.LOSE), simulation.ledger.repeated) == ([], 0)
 
 
 # ---- bugs that this floor found ----
 
 
-def lose_a_heartbeat_during_on_assign(world: World, one: Process) -> Process:
+def lose_a_heartbeat_during_on_assign(simulation: Simulation, one: Process) -> Process:
     """Another process joins while the first one's on_assign runs and its heartbeat is lost."""
-    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
-    world.run_for(0.5)
-    world.faults.request_lost = 1.0
-    beats = world.invariants.beats_of(one)
-    assert world.run(world.now + 2, when=lambda: world.invariants.beats_of(one) > beats)
-    world.faults.request_lost = 0.0
-    other = world.start(1, "a")
-    assert world.run(world.now + 3, when=lambda: inside.heartbeat_in_flight(one.member) is None)
+    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    simulation.run_for(0.5)
+    simulation.faults.request_lost = 1.0
+    beats = simulation.invariants.beats_of(one)
+    assert simulation.run(simulation.now + 2, when=lambda: simulation.invariants.beats_of(one) > beats)
+    simulation.faults.request_lost = 0.0
+    other = simulation.start(1, "a")
+    assert simulation.run(simulation.now + 3, when=lambda: inside.heartbeat_in_flight(one.member) is None)
     return other
 
 
@@ -162,47 +162,48 @@ def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> 
     Once it named only the owned partitions. The coordinator took the others as revoked and assigned them to the next
     member, while the application of the first one was about to fetch them.
     """
-    world, one = alone(rules, habits=Habits(callback_s=4.0))
-    other = lose_a_heartbeat_during_on_assign(world, one)
-    world.run_for(1.0)
+    simulation, one = alone(rules, habits=Habits(callback_s=4.0))
+    other = lose_a_heartbeat_during_on_assign(simulation, one)
+    simulation.run_for(1.0)
     assert other.application.held == {}
-    world.settle(within_s=10)
-    assert world.ledger.repeated == 0
+    simulation.settle(within_s=10)
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
 def test_leaving_member_claims_partitions_during_on_assign(rules: Rules) -> None:
     """A leave during on_assign revokes the partitions of that callback cleanly."""
-    world, one = alone(rules, habits=Habits(callback_s=4.0))
-    other = lose_a_heartbeat_during_on_assign(world, one)
+    simulation, one = alone(rules, habits=Habits(callback_s=4.0))
+    other = lose_a_heartbeat_during_on_assign(simulation, one)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(1.0)
+    simulation.run_for(1.0)
     assert other.application.held == {}
-    world.settle(within_s=10)
+    simulation.settle(within_s=10)
     assert (one.alive, len(other.application.held)) == (False, 4)
 
 
 @RULES
 def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: Rules) -> None:
     """A heartbeat during on_revoke with an empty subscription would cost a static member its place."""
-    world = World(1, rules=rules)
-    world.create_topic("a", 4)
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", 4)
     one, other = (
-        world.start(seat, "a", settings=MemberSettings(group_id=GROUP, instance_id=f"i{seat}")) for seat in range(2)
+        simulation.start(seat, "a", settings=MemberSettings(group_id=GROUP, instance_id=f"i{seat}"))
+        for seat in range(2)
     )
-    world.settle(within_s=8)
-    epoch = world.coordinator.groups[GROUP].epoch
+    simulation.settle(within_s=8)
+    epoch = simulation.coordinator.groups[GROUP].epoch
     one.application.habits.callback_s = 2.5
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(5)
-    assert (one.alive, len(other.application.held), world.coordinator.groups[GROUP].epoch) == (False, 2, epoch)
+    simulation.run_for(5)
+    assert (one.alive, len(other.application.held), simulation.coordinator.groups[GROUP].epoch) == (False, 2, epoch)
 
 
 @RULES
 def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
     """OffsetFetch gets UNKNOWN_MEMBER_ID before a heartbeat does; this must not end the member."""
-    world, one = alone(rules)
-    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.FETCH)
-    fence(world, one)
-    world.settle(within_s=8)
+    simulation, one = alone(rules)
+    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.FETCH)
+    fence(simulation, one)
+    simulation.settle(within_s=8)
     assert MemberState.FATAL not in [transition.new for transition in one.view.transitions]

@@ -14,7 +14,7 @@ from consumer_membership.membership.member import MemberCore
 from consumer_membership.types import TopicPartition
 from tests.simulation import mutants as broken
 from tests.simulation.chaos import SimulationFailure, simulate
-from tests.simulation.classic.groups import start, world_of
+from tests.simulation.classic.groups import simulation_of, start
 from tests.simulation.profiles import PROFILES
 from tests.simulation.watch import Violation
 
@@ -103,11 +103,11 @@ def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assi
 
 def _run_classic_seeds(mutant: type, assignor: str | Assignor) -> None:
     for seed in range(MOST_CLASSIC_SEEDS):
-        world = world_of(seed, make_member=broken.made_with(mutant))
-        members = [start(world, "a", assignor=assignor) for _ in range(2)]
-        world.run_for(3.0 + world.random.random())
-        start(world, "a", assignor=assignor)
-        world.run_for(3.0)
-        world.expel(members[0].view.member_id)
-        world.run_for(2.0)
-        world.settle(20.0)
+        simulation = simulation_of(seed, make_member=broken.made_with(mutant))
+        members = [start(simulation, "a", assignor=assignor) for _ in range(2)]
+        simulation.run_for(3.0 + simulation.random.random())
+        start(simulation, "a", assignor=assignor)
+        simulation.run_for(3.0)
+        simulation.expel(members[0].view.member_id)
+        simulation.run_for(2.0)
+        simulation.settle(20.0)

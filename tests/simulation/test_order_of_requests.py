@@ -11,27 +11,29 @@ from consumer_membership.testing.coordinators.rules import RULES_4_4, ClassicRul
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
 from tests.simulation.network import Faults
+from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.watch import Violation
-from tests.simulation.world import GROUP, World
 
 ROUNDS = 60
 
 
 def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None = None) -> None:
     """Close members during their joins, in groups of either protocol; none remains as a stale member."""
-    world = World(seed, rules=(RULES_4_4, ClassicRules(initial_rebalance_delay_s=0.2)), faults=Faults(slow=0.05))
+    simulation = Simulation(
+        seed, rules=(RULES_4_4, ClassicRules(initial_rebalance_delay_s=0.2)), faults=Faults(slow=0.05)
+    )
     if outbox is not None:
-        world.make_outbox = outbox
-    world.create_topic("a", 2)
+        simulation.make_outbox = outbox
+    simulation.create_topic("a", 2)
     # Each join looks at the group first, so that a living classic one is not converted.
-    protocols = replace(world.protocols, refuse_conversion=True)
+    protocols = replace(simulation.protocols, refuse_conversion=True)
     settings = MemberSettings(group_id=GROUP, instance_id=instance_id, conflict_policy=ConflictPolicy.TAKEOVER)
     for seat in range(ROUNDS):
-        process = world.start(seat, "a", settings=settings, protocols=protocols)
-        world.run_for(0.01 + 0.06 * world.random.random())
+        process = simulation.start(seat, "a", settings=settings, protocols=protocols)
+        simulation.run_for(0.01 + 0.06 * simulation.random.random())
         process.application.leave(LeaveOption.LEAVE, closes=True)
-        assert world.run(world.now + 5.0, when=lambda: not process.alive)  # noqa: B023 - called before the next round
-        assert world.coordinator.members(GROUP) == frozenset()
+        assert simulation.run(simulation.now + 5.0, when=lambda: not process.alive)  # noqa: B023 - called before the next round
+        assert simulation.coordinator.members(GROUP) == frozenset()
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])

@@ -19,8 +19,8 @@ from consumer_membership.types import LEAVE_STATIC_EPOCH, ConflictPolicy, LeaveO
 from tests.simulation import mutants as broken
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
+from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.watch import Violation
-from tests.simulation.world import GROUP, World
 
 #: A network on which a twentieth of a member's time is no bound for its requests.
 FAST = Faults(latency_s=0.0005)
@@ -36,13 +36,13 @@ def static(
     return MemberSettings(group_id=GROUP, instance_id=instance or f"i{seat}", conflict_policy=policy)
 
 
-def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[World, list[Process]]:
+def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[Simulation, list[Process]]:
     """A settled group of this many static members."""
-    world = World(1, rules=rules)
-    world.create_topic("a", partitions)
-    processes = [world.start(seat, "a", settings=static(seat)) for seat in range(count)]
-    world.settle(within_s=8)
-    return world, processes
+    simulation = Simulation(1, rules=rules)
+    simulation.create_topic("a", partitions)
+    processes = [simulation.start(seat, "a", settings=static(seat)) for seat in range(count)]
+    simulation.settle(within_s=8)
+    return simulation, processes
 
 
 @RULES
@@ -51,25 +51,25 @@ def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules
 
     The old members see no rebalance, and later new members may join.
     """
-    world, old = group_of(2, rules)
-    epoch = world.coordinator.groups[GROUP].epoch
+    simulation, old = group_of(2, rules)
+    epoch = simulation.coordinator.groups[GROUP].epoch
     fail = ConflictPolicy.FAIL
-    new = [world.start(seat + 2, "a", settings=static(seat, policy=fail)) for seat in range(2)]
-    world.run_for(3)
+    new = [simulation.start(seat + 2, "a", settings=static(seat, policy=fail)) for seat in range(2)]
+    simulation.run_for(3)
     assert [process.state for process in new] == [MemberState.FATAL, MemberState.FATAL]
     assert [process.member.last_error.name for process in new if process.member.last_error] == [
         "UNRELEASED_INSTANCE_ID",
         "UNRELEASED_INSTANCE_ID",
     ]
     assert [process.state for process in old] == [MemberState.STABLE, MemberState.STABLE]
-    assert world.coordinator.groups[GROUP].epoch == epoch
+    assert simulation.coordinator.groups[GROUP].epoch == epoch
     for process in old:
         process.kill()
-    world.run_for(rules.session_timeout_s + 1)
-    late = [world.start(seat + 4, "a", settings=static(seat)) for seat in range(2)]
+    simulation.run_for(rules.session_timeout_s + 1)
+    late = [simulation.start(seat + 4, "a", settings=static(seat)) for seat in range(2)]
     for process in new:
         process.kill()
-    world.settle(within_s=6)
+    simulation.settle(within_s=6)
     assert [process.state for process in late] == [MemberState.STABLE, MemberState.STABLE]
 
 
@@ -77,10 +77,10 @@ def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules
 @pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.FAIL])
 def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, policy: ConflictPolicy) -> None:
     """S06: Exactly one holder per instance id survives; the other one ends."""
-    world = World(2, rules=rules)
-    world.create_topic("a", 4)
-    pair = [world.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
-    world.run_for(5)
+    simulation = Simulation(2, rules=rules)
+    simulation.create_topic("a", 4)
+    pair = [simulation.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
+    simulation.run_for(5)
     assert sorted(str(process.state) for process in pair) == ["FATAL", "STABLE"]
 
 
@@ -88,50 +88,50 @@ def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, polic
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_replacement_of_a_crashed_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
     """Rules 3.3: A takeover gives the replacement the same partitions within moments, and no other member changes."""
-    world, (one, other) = group_of(2, rules)
-    world.may_describe = may_describe
-    before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    simulation, (one, other) = group_of(2, rules)
+    simulation.may_describe = may_describe
+    before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
     calls = len(other.application.called(Step.REVOKE))
     one.kill()
-    again = world.start(2, "a", settings=static(0))
-    took = world.settle(within_s=1)
-    assert (again.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+    again = simulation.start(2, "a", settings=static(0))
+    took = simulation.settle(within_s=1)
+    assert (again.application.fetchable, simulation.coordinator.groups[GROUP].epoch) == (before, epoch)
     assert (took < 0.5, len(other.application.called(Step.REVOKE))) == (True, calls)
 
 
 @RULES
 def test_newcomer_fences_a_living_holder(rules: Rules) -> None:
     """KIP-345: The former holder loses its partitions at its next heartbeat and ends permanently."""
-    world, (one, other) = group_of(2, rules)
-    mine, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
-    new = world.start(2, "a", settings=static(0))
-    world.run_for(rules.heartbeat_interval_s + 1)
+    simulation, (one, other) = group_of(2, rules)
+    mine, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
+    new = simulation.start(2, "a", settings=static(0))
+    simulation.run_for(rules.heartbeat_interval_s + 1)
     assert (one.state, one.application.held, new.application.fetchable) == (MemberState.FATAL, {}, mine)
     assert one.member.last_error is not None
     assert new.view.member_id in one.member.last_error.message
-    assert (other.state, world.coordinator.groups[GROUP].epoch) == (MemberState.STABLE, epoch)
-    world.run_for(20)
+    assert (other.state, simulation.coordinator.groups[GROUP].epoch) == (MemberState.STABLE, epoch)
+    simulation.run_for(20)
     assert (one.state, new.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
 def test_policy_wait_joins_when_the_stale_member_s_session_ends(rules: Rules) -> None:
     """The partitions have no reader for a session; then the newcomer or other members get them."""
-    world, (one, _) = group_of(2, rules)
+    simulation, (one, _) = group_of(2, rules)
     one.kill()
-    new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
-    world.run_for(rules.session_timeout_s / 2)
+    new = simulation.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
+    simulation.run_for(rules.session_timeout_s / 2)
     assert new.state is MemberState.JOINING
-    world.settle(within_s=rules.session_timeout_s)
+    simulation.settle(within_s=rules.session_timeout_s)
     assert new.state is MemberState.STABLE
 
 
 @RULES
 def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(rules: Rules) -> None:
     """The wait is bounded by a session."""
-    world, (one, _) = group_of(2, rules)
-    new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
-    world.run_for(rules.session_timeout_s + 8)
+    simulation, (one, _) = group_of(2, rules)
+    new = simulation.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
+    simulation.run_for(rules.session_timeout_s + 8)
     assert (new.state, one.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
@@ -139,13 +139,13 @@ def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(rules: Rules) -
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_pool_gives_each_id_to_one_member(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
     """Of many claims at the same moment, each member gets its own id."""
-    world = World(4, rules=rules)
-    world.create_topic("a", 40)
-    world.may_describe = may_describe
+    simulation = Simulation(4, rules=rules)
+    simulation.create_topic("a", 40)
+    simulation.may_describe = may_describe
     pool = tuple(f"pool-{number}" for number in range(40))
     settings = MemberSettings(group_id=GROUP, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT)
-    processes = [world.start(seat, "a", settings=settings) for seat in range(40)]
-    world.settle(within_s=30)
+    processes = [simulation.start(seat, "a", settings=settings) for seat in range(40)]
+    simulation.settle(within_s=30)
     assert sorted(str(process.view.instance_id) for process in processes) == sorted(pool)
 
 
@@ -155,28 +155,28 @@ def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
 
     It gets the same id and partitions, and no other member changes.
     """
-    world = World(5, rules=rules)
-    world.create_topic("a", 4)
+    simulation = Simulation(5, rules=rules)
+    simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, instance_pool=("x", "y", "z"), conflict_policy=ConflictPolicy.WAIT)
-    one, _ = [world.start(seat, "a", settings=settings) for seat in range(2)]
-    world.settle(within_s=8)
-    before, epoch, mine = one.application.fetchable, world.coordinator.groups[GROUP].epoch, one.view.instance_id
+    one, _ = [simulation.start(seat, "a", settings=settings) for seat in range(2)]
+    simulation.settle(within_s=8)
+    before, epoch, mine = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch, one.view.instance_id
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(1)
-    new = world.start(2, "a", settings=settings)
-    world.settle(within_s=2)
+    simulation.run_for(1)
+    new = simulation.start(2, "a", settings=settings)
+    simulation.settle(within_s=2)
     assert (new.view.instance_id, new.application.fetchable) == (mine, before)
-    assert world.coordinator.groups[GROUP].epoch == epoch
+    assert simulation.coordinator.groups[GROUP].epoch == epoch
 
 
-def waiting_for(world: World, kind: str) -> tuple[Process, Process]:
+def waiting_for(simulation: Simulation, kind: str) -> tuple[Process, Process]:
     """Return a process, and another one that has waited for its instance id for five seconds."""
     pool = MemberSettings(group_id=GROUP, instance_pool=("x", "y"), conflict_policy=ConflictPolicy.WAIT)
-    world.create_topic("a", 4)
-    one, _ = [world.start(seat, "a", settings=pool if kind == "pool" else static(seat)) for seat in range(2)]
-    world.settle(within_s=8)
-    new = world.start(2, "a", settings=pool if kind == "pool" else static(0, policy=ConflictPolicy.WAIT))
-    world.run_for(5)
+    simulation.create_topic("a", 4)
+    one, _ = [simulation.start(seat, "a", settings=pool if kind == "pool" else static(seat)) for seat in range(2)]
+    simulation.settle(within_s=8)
+    new = simulation.start(2, "a", settings=pool if kind == "pool" else static(0, policy=ConflictPolicy.WAIT))
+    simulation.run_for(5)
     return one, new
 
 
@@ -185,26 +185,26 @@ def waiting_for(world: World, kind: str) -> tuple[Process, Process]:
 @pytest.mark.parametrize("seed", range(5))
 def test_process_that_waits_joins_within_50_ms_of_the_release(rules: Rules, kind: str, seed: int) -> None:
     """The old process leaves with -2, and the new one has its partitions; only the requests' latency is added."""
-    world = World(seed, rules=rules, faults=FAST)
-    one, new = waiting_for(world, kind)
-    group, mine = world.coordinator.groups[GROUP], one.member_ids[-1]
+    simulation = Simulation(seed, rules=rules, faults=FAST)
+    one, new = waiting_for(simulation, kind)
+    group, mine = simulation.coordinator.groups[GROUP], one.member_ids[-1]
     before, epoch = one.application.fetchable, group.epoch
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    assert world.run(world.now + 1, when=lambda: group.members[mine].epoch == LEAVE_STATIC_EPOCH)
-    released_at = world.now
-    assert world.run(world.now + 1, when=lambda: new.state is not MemberState.JOINING)
-    assert world.now - released_at <= 0.05 + 2 * SLOWEST_ROUND_TRIP_S
-    world.settle(within_s=2)
-    assert (new.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+    assert simulation.run(simulation.now + 1, when=lambda: group.members[mine].epoch == LEAVE_STATIC_EPOCH)
+    released_at = simulation.now
+    assert simulation.run(simulation.now + 1, when=lambda: new.state is not MemberState.JOINING)
+    assert simulation.now - released_at <= 0.05 + 2 * SLOWEST_ROUND_TRIP_S
+    simulation.settle(within_s=2)
+    assert (new.application.fetchable, simulation.coordinator.groups[GROUP].epoch) == (before, epoch)
 
 
 @RULES
 @pytest.mark.parametrize("kind", ["pool", "one id"])
 def test_simulation_finds_a_member_that_describes_its_group_without_pause(rules: Rules, kind: str) -> None:
     """The cadence is bounded in each second."""
-    world = World(1, rules=rules, make_member=broken.made_with(broken.DescribesWithoutPause))
+    simulation = Simulation(1, rules=rules, make_member=broken.made_with(broken.DescribesWithoutPause))
     with pytest.raises(Violation, match="described its group 33 times within a second"):
-        waiting_for(world, kind)
+        waiting_for(simulation, kind)
 
 
 @RULES
@@ -213,51 +213,51 @@ def test_stopped_process_that_resumes_does_not_take_its_place_back(rules: Rules)
 
     It ends, and the newer one continues.
     """
-    world, (one, _) = group_of(2, rules)
-    new = world.start(2, "a", settings=static(0))
+    simulation, (one, _) = group_of(2, rules)
+    new = simulation.start(2, "a", settings=static(0))
     one.break_connections("stopped")
-    world.run_for(2 * rules.session_timeout_s)
+    simulation.run_for(2 * rules.session_timeout_s)
     one.application.poll_after(0.01, is_in_poll=False)
-    world.run_for(5)
+    simulation.run_for(5)
     assert (one.state, new.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
 def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> None:
     """B05: After -2 a new member id gets the same partitions at once, and no other member changes."""
-    world, (one, other) = group_of(2, rules)
-    before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    simulation, (one, other) = group_of(2, rules)
+    before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(1)
+    simulation.run_for(1)
     assert (one.alive, len(other.application.fetchable)) == (False, 2)
-    again = world.start(2, "a", settings=static(0))
-    world.settle(within_s=2)
+    again = simulation.start(2, "a", settings=static(0))
+    simulation.settle(within_s=2)
     assert again.application.fetchable == before
-    assert world.coordinator.groups[GROUP].epoch == epoch
+    assert simulation.coordinator.groups[GROUP].epoch == epoch
     assert len(other.application.called(Step.ASSIGN)) <= 2
-    assert world.ledger.repeated == 0
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
 def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) -> None:
     """B06: After -2 and the session timeout other members get its partitions."""
-    world, (one, other) = group_of(2, rules)
+    simulation, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(rules.session_timeout_s - 3)
+    simulation.run_for(rules.session_timeout_s - 3)
     assert len(other.application.fetchable) == 2
-    world.settle(within_s=8)
+    simulation.settle(within_s=8)
     assert len(other.application.fetchable) == 4
-    assert world.ledger.repeated == 0
+    assert simulation.ledger.repeated == 0
 
 
 @RULES
 @pytest.mark.parametrize("option", LeaveOption)
 def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, option: LeaveOption) -> None:
     """C14: LEAVE releases the place at once; DEFAULT and REMAIN keep it for the session."""
-    world, (one, other) = group_of(2, rules)
+    simulation, (one, other) = group_of(2, rules)
     one.application.habits.callback_s = 2.5
     one.application.leave(option, closes=True)
-    world.run_for(6)
+    simulation.run_for(6)
     assert one.alive is False
     assert len(other.application.fetchable) == (4 if option is LeaveOption.LEAVE else 2)
 
@@ -265,41 +265,41 @@ def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, o
 @RULES
 def test_removed_static_member_ends_and_a_dynamic_one_rejoins(rules: Rules) -> None:
     """Rules 3.5: Both get UNKNOWN_MEMBER_ID; the removal of an instance id is permanent."""
-    world, (one, _) = group_of(2, rules)
-    dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
-    world.settle(within_s=8)
-    world.run_for(2)
+    simulation, (one, _) = group_of(2, rules)
+    dynamic = simulation.start(2, "a", settings=MemberSettings(group_id=GROUP))
+    simulation.settle(within_s=8)
+    simulation.run_for(2)
     by_instance = LeaveGroup(members=(LeavingMember(instance_id="i0"),))
-    assert world.coordinator.answer(GROUP, by_instance, world.now) == LeaveResults(codes=(0,))
-    assert world.coordinator.journal[-1] == Removed(member_id=one.view.member_id, reason="removed")
-    world.expel(dynamic.view.member_id)
-    world.run_for(3)
+    assert simulation.coordinator.answer(GROUP, by_instance, simulation.now) == LeaveResults(codes=(0,))
+    assert simulation.coordinator.journal[-1] == Removed(member_id=one.view.member_id, reason="removed")
+    simulation.expel(dynamic.view.member_id)
+    simulation.run_for(3)
     assert (one.state, one.application.held, dynamic.state) == (MemberState.FATAL, {}, MemberState.STABLE)
 
 
 @RULES
 def test_member_of_a_missing_group_loses_its_partitions_and_rejoins(rules: Rules) -> None:
     """After GROUP_ID_NOT_FOUND with an epoch above 0, the member loses its partitions and joins at epoch 0."""
-    world = World(6, rules=rules)
-    world.create_topic("a", 2)
-    one = world.start(0, "a")
-    world.settle(within_s=5)
-    del world.coordinator.groups[GROUP]
-    world.run_for(3)
-    world.settle(within_s=5)
+    simulation = Simulation(6, rules=rules)
+    simulation.create_topic("a", 2)
+    one = simulation.start(0, "a")
+    simulation.settle(within_s=5)
+    del simulation.coordinator.groups[GROUP]
+    simulation.run_for(3)
+    simulation.settle(within_s=5)
     assert (len(one.application.called(Step.LOSE)), one.state) == (1, MemberState.STABLE)
 
 
 @RULES
 def test_static_member_recovers_from_a_lost_join_response(rules: Rules) -> None:
     """Rules 3.3 (b): This very member id holds the instance id, so the member releases it and joins again."""
-    world = World(3, rules=rules)
-    world.create_topic("a", 2)
-    world.faults.answer_lost = 1.0
-    one = world.start(0, "a", settings=static(0))
-    world.run_for(0.1)
-    world.faults.answer_lost = 0.0
-    world.settle(within_s=6)
+    simulation = Simulation(3, rules=rules)
+    simulation.create_topic("a", 2)
+    simulation.faults.answer_lost = 1.0
+    one = simulation.start(0, "a", settings=static(0))
+    simulation.run_for(0.1)
+    simulation.faults.answer_lost = 0.0
+    simulation.settle(within_s=6)
     assert (one.state, one.member_ids) == (MemberState.STABLE, [one.view.member_id])
 
 
@@ -307,50 +307,52 @@ def test_static_member_recovers_from_a_lost_join_response(rules: Rules) -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_full_group_admits_returning_static_members_only(rules: Rules, is_clean: bool) -> None:  # noqa: FBT001
     """KIP-389: A static member that left temporarily or crashed gets its place back; a new member does not."""
-    world, (one, other) = group_of(2, replace(rules, max_size=2))
+    simulation, (one, other) = group_of(2, replace(rules, max_size=2))
     if is_clean:
         one.application.leave(LeaveOption.DEFAULT, closes=True)
-        world.run_for(1)
+        simulation.run_for(1)
     else:
         one.kill()
-    stranger = world.start(2, "a", settings=static(7))
-    world.run_for(1)
+    stranger = simulation.start(2, "a", settings=static(7))
+    simulation.run_for(1)
     assert (stranger.state, other.state) == (MemberState.FATAL, MemberState.STABLE)
     stranger.kill()
-    again = world.start(3, "a", settings=static(0))
-    world.settle(within_s=4)
+    again = simulation.start(3, "a", settings=static(0))
+    simulation.settle(within_s=4)
     assert len(again.application.fetchable) == 2
 
 
 # ---- a process that is stopped before its first join ----------------------------------------------------------------
 
 
-def stop_before_the_first_join(seed: int, make_member: Callable[..., MemberCore] = MemberCore) -> tuple[World, float]:
+def stop_before_the_first_join(
+    seed: int, make_member: Callable[..., MemberCore] = MemberCore
+) -> tuple[Simulation, float]:
     """A process is stopped in its first join and resumes after its replacement joined.
 
     Return how long it was stopped.
     """
-    world = World(seed, make_member=make_member)
-    world.create_topic("a", 2)
-    stopped = world.start(0, "a", settings=static(0))
-    world.run_for(0.03 * world.random.random())
+    simulation = Simulation(seed, make_member=make_member)
+    simulation.create_topic("a", 2)
+    stopped = simulation.start(0, "a", settings=static(0))
+    simulation.run_for(0.03 * simulation.random.random())
     stopped.stop()
-    since = world.now
-    world.run_for(5.0 * world.random.random())
-    replacement = world.start(1, "a", settings=static(0))
-    assert world.run(world.now + 5.0, when=lambda: replacement.state is MemberState.STABLE)
-    world.run_for(world.random.random())
+    since = simulation.now
+    simulation.run_for(5.0 * simulation.random.random())
+    replacement = simulation.start(1, "a", settings=static(0))
+    assert simulation.run(simulation.now + 5.0, when=lambda: replacement.state is MemberState.STABLE)
+    simulation.run_for(simulation.random.random())
     stopped.go_on()
-    stopped_s = world.now - since
-    world.run_for(3.0)
-    return world, stopped_s
+    stopped_s = simulation.now - since
+    simulation.run_for(3.0)
+    return simulation, stopped_s
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_member_replaced_while_it_was_stopped_never_takes_over(seed: int) -> None:
     """S05, policy takeover: A process that resumes after its replacement joined leaves the place to it."""
-    world, stopped_s = stop_before_the_first_join(seed)
-    stopped, replacement = world.processes
+    simulation, stopped_s = stop_before_the_first_join(seed)
+    stopped, replacement = simulation.processes
     if stopped_s > NEWEST_FOR_S:
         assert replacement.state is MemberState.STABLE
         assert stopped.state in (MemberState.JOINING, MemberState.FATAL)
@@ -377,62 +379,62 @@ DEAD = ConflictPolicy.TAKEOVER_WHEN_DEAD
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_replacement_of_a_dead_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
     """Policy takeover-when-dead: with proof of the death, the replacement is as quick as with takeover."""
-    world, (one, other) = group_of(2, rules)
-    world.may_describe = may_describe
-    before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    simulation, (one, other) = group_of(2, rules)
+    simulation.may_describe = may_describe
+    before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
     calls = len(other.application.called(Step.REVOKE))
     one.kill()
-    again = world.start(2, "a", settings=static(0, policy=DEAD))
-    took = world.settle(within_s=1)
-    assert (again.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+    again = simulation.start(2, "a", settings=static(0, policy=DEAD))
+    took = simulation.settle(within_s=1)
+    assert (again.application.fetchable, simulation.coordinator.groups[GROUP].epoch) == (before, epoch)
     assert (took < 0.5, len(other.application.called(Step.REVOKE))) == (True, calls)
 
 
 @RULES
 def test_stopped_holder_keeps_its_id_until_its_session_ends(rules: Rules) -> None:
     """A process that is stopped is alive: its replacement joins when the broker ends the session, and never before."""
-    world, (one, _) = group_of(2, rules)
+    simulation, (one, _) = group_of(2, rules)
     one.break_connections("stopped")
     one.stop()
-    since = world.now
-    new = world.start(2, "a", settings=static(0, policy=DEAD))
-    assert world.run(world.now + 2 * rules.session_timeout_s, when=lambda: new.state is MemberState.STABLE)
-    assert world.now - since > rules.session_timeout_s - 2 * rules.heartbeat_interval_s
+    since = simulation.now
+    new = simulation.start(2, "a", settings=static(0, policy=DEAD))
+    assert simulation.run(simulation.now + 2 * rules.session_timeout_s, when=lambda: new.state is MemberState.STABLE)
+    assert simulation.now - since > rules.session_timeout_s - 2 * rules.heartbeat_interval_s
 
 
 @RULES
 def test_processes_that_are_restarted_in_turns_do_not_replace_each_other(rules: Rules) -> None:
     """A supervisor restarts the second process again and again: each one waits, and the first one continues."""
-    world, (one, _) = group_of(2, rules)
+    simulation, (one, _) = group_of(2, rules)
     before = one.application.fetchable
     for number in range(5):
-        waiting = world.start(2 + number, "a", settings=static(0, policy=DEAD))
-        world.run_for(1.5 * rules.session_timeout_s)
+        waiting = simulation.start(2 + number, "a", settings=static(0, policy=DEAD))
+        simulation.run_for(1.5 * rules.session_timeout_s)
         assert (waiting.state, one.state) == (MemberState.JOINING, MemberState.STABLE)
         waiting.kill()
     assert one.application.fetchable == before
     one.kill()
-    again = world.start(9, "a", settings=static(0, policy=DEAD))
-    world.settle(within_s=1)
+    again = simulation.start(9, "a", settings=static(0, policy=DEAD))
+    simulation.settle(within_s=1)
     assert again.application.fetchable == before
 
 
 @RULES
 def test_one_of_two_replacements_of_a_dead_member_joins_and_the_other_waits(rules: Rules) -> None:
     """Both have proof of the death, and neither takes the id from the other."""
-    world, (one, _) = group_of(2, rules)
+    simulation, (one, _) = group_of(2, rules)
     one.kill()
-    pair = [world.start(2 + number, "a", settings=static(0, policy=DEAD)) for number in range(2)]
-    world.run_for(2 * rules.session_timeout_s)
+    pair = [simulation.start(2 + number, "a", settings=static(0, policy=DEAD)) for number in range(2)]
+    simulation.run_for(2 * rules.session_timeout_s)
     assert sorted(str(process.state) for process in pair) == ["JOINING", "STABLE"]
 
 
 def test_simulation_finds_a_member_that_needs_no_proof() -> None:
     """The invariant can fail: a takeover from a living holder is found."""
-    world = World(1, rules=RULES_4_4, make_member=broken.made_with(broken.NeedsNoProof))
-    world.create_topic("a", 4)
-    world.start(0, "a", settings=static(0))
-    world.settle(within_s=8)
-    world.start(1, "a", settings=static(0, policy=DEAD))
+    simulation = Simulation(1, rules=RULES_4_4, make_member=broken.made_with(broken.NeedsNoProof))
+    simulation.create_topic("a", 4)
+    simulation.start(0, "a", settings=static(0))
+    simulation.settle(within_s=8)
+    simulation.start(1, "a", settings=static(0, policy=DEAD))
     with pytest.raises(Violation, match=r"takes over from .*, whose process is alive"):
-        world.run_for(5)
+        simulation.run_for(5)

@@ -1,4 +1,4 @@
-"""Builders of whole classic groups: the real members and assignors in a world with a classic coordinator."""
+"""Builders of whole classic groups: the real members and assignors in a simulation with a classic coordinator."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from consumer_membership.types import GroupProtocol
 from tests.simulation.application import Habits
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
-from tests.simulation.world import GROUP, World, protocols_of
+from tests.simulation.simulation import GROUP, Simulation, protocols_of
 from tests.support.subscriptions import to_a_member
 
 
-def world_of(
+def simulation_of(
     seed: int = 0,
     *,
     partitions: int = 6,
     max_size: int = 2**31 - 1,
     faults: Faults | None = None,
     make_member: Callable[..., MemberCore] = MemberCore,
-) -> World:
-    """A world with topic a, where a group waits a moment for its second member."""
+) -> Simulation:
+    """A simulation with topic a, where a group waits a moment for its second member."""
     rules = ClassicRules(initial_rebalance_delay_s=0.2, max_size=max_size)
-    world = World(seed, rules=rules, faults=faults, make_member=make_member)
-    world.create_topic("a", partitions)
-    return world
+    simulation = Simulation(seed, rules=rules, faults=faults, make_member=make_member)
+    simulation.create_topic("a", partitions)
+    return simulation
 
 
 def start(
-    world: World,
+    simulation: Simulation,
     *topics: str,
     pattern: str | None = None,
     assignor: str | Assignor = "cooperative-sticky",
@@ -42,8 +42,8 @@ def start(
     settings = MemberSettings(
         group_id=GROUP, instance_id=instance_id, max_poll_interval_s=10.0, auto_commit_interval_s=1.0
     )
-    return world.start(
-        len(world.processes),
+    return simulation.start(
+        len(simulation.processes),
         settings=settings,
         protocols=protocols_of(GroupProtocol.CLASSIC, assignors=(assignor,)),
         habits=Habits(think_s=0.12, batch=1),

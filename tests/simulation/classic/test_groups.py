@@ -7,10 +7,10 @@ import pytest
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption
-from tests.simulation.classic.groups import start, world_of
+from tests.simulation.classic.groups import simulation_of, start
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
-from tests.simulation.world import World
+from tests.simulation.simulation import Simulation
 from tests.support.seeds import seed_for
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -19,12 +19,12 @@ all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 def group_of(
     size: int, assignor: str = "cooperative-sticky", *, static: bool = False, seed: int = 0
-) -> tuple[World, list[Process]]:
+) -> tuple[Simulation, list[Process]]:
     """A settled group."""
-    world = world_of(seed)
-    members = [start(world, "a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
-    world.settle(10.0)
-    return world, members
+    simulation = simulation_of(seed)
+    members = [start(simulation, "a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
+    simulation.settle(10.0)
+    return simulation, members
 
 
 def shares(members: list[Process]) -> list[int]:
@@ -38,25 +38,25 @@ def test_classic_group_stays_balanced_while_members_join_and_leave(assignor: str
 
     A clean leave and a join repeat no record.
     """
-    world, members = group_of(2, assignor)
+    simulation, members = group_of(2, assignor)
     assert shares(members) == [3, 3]
-    members.append(start(world, "a", assignor=assignor))
-    world.settle(10.0)
+    members.append(start(simulation, "a", assignor=assignor))
+    simulation.settle(10.0)
     assert shares(members) == [2, 2, 2]
     members.pop(0).application.leave(LeaveOption.DEFAULT, closes=True)
-    world.run_for(0.5)
-    world.settle(10.0)
+    simulation.run_for(0.5)
+    simulation.settle(10.0)
     assert shares(members) == [3, 3]
-    assert world.ledger.repeated == 0
+    assert simulation.ledger.repeated == 0
 
 
 def test_cooperative_scale_out_revokes_only_moving_partitions() -> None:
     """KIP-429: A member gets no callback about a partition that it retains."""
-    world, members = group_of(2)
+    simulation, members = group_of(2)
     before = [member.application.fetchable for member in members]
     calls = [len(member.application.calls) for member in members]
-    start(world, "a")
-    world.settle(10.0)
+    start(simulation, "a")
+    simulation.settle(10.0)
     for member, had, seen in zip(members, before, calls, strict=True):
         revoked = {p for call in member.application.calls[seen:] for p in call.partitions if call.step is Step.REVOKE}
         assert revoked == had - member.application.fetchable
@@ -66,9 +66,9 @@ def test_cooperative_scale_out_revokes_only_moving_partitions() -> None:
 @all_assignors
 def test_crashed_member_s_partitions_move_after_its_session(assignor: str) -> None:
     """Other members get the partitions when the session has ended."""
-    world, members = group_of(3, assignor)
+    simulation, members = group_of(3, assignor)
     members[0].kill()
-    world.settle(20.0)
+    simulation.settle(20.0)
     assert shares(members[1:]) == [3, 3]
 
 
@@ -78,14 +78,14 @@ def test_restarted_static_member_keeps_its_partitions_without_a_rebalance(assign
 
     Other members get no callback.
     """
-    world, members = group_of(3, assignor, static=True)
+    simulation, members = group_of(3, assignor, static=True)
     had, calls = (
         members[1].application.fetchable,
         [len(member.application.calls) for member in (members[0], members[2])],
     )
     members[1].kill()
-    again = start(world, "a", assignor=assignor, instance_id="i1")
-    assert world.settle(3.0) < 1.0
+    again = start(simulation, "a", assignor=assignor, instance_id="i1")
+    assert simulation.settle(3.0) < 1.0
     assert again.application.fetchable == had
     assert [len(member.application.calls) for member in (members[0], members[2])] == calls
 
@@ -93,24 +93,24 @@ def test_restarted_static_member_keeps_its_partitions_without_a_rebalance(assign
 @all_assignors
 def test_restarted_static_member_rejoins_a_full_group_before_its_session_ends(assignor: str) -> None:
     """KIP-389 counts the stale member, which is removed; no other member loses a partition or is refused."""
-    world = world_of(max_size=3)
-    members = [start(world, "a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
-    world.settle(10.0)
+    simulation = simulation_of(max_size=3)
+    members = [start(simulation, "a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
+    simulation.settle(10.0)
     members[1].kill()
-    again = start(world, "a", assignor=assignor, instance_id="i1")
-    assert world.settle(8.0) < members[1].member.classic.session_timeout_s
+    again = start(simulation, "a", assignor=assignor, instance_id="i1")
+    assert simulation.settle(8.0) < members[1].member.classic.session_timeout_s
     assert (again.state, shares([members[0], again, members[2]])) == (MemberState.STABLE, [2, 2, 2])
     assert [one.application.called(Step.LOSE) for one in (members[0], members[2])] == [[], []]
-    stranger = start(world, "a", assignor=assignor, instance_id="i9")
-    world.run_for(5.0)
+    stranger = start(simulation, "a", assignor=assignor, instance_id="i9")
+    simulation.run_for(5.0)
     assert stranger.state is MemberState.FATAL
 
 
 def test_living_former_static_holder_is_fenced_permanently() -> None:
     """The former holder is FATAL after on_lost and never rejoins."""
-    world, members = group_of(2, static=True)
-    newcomer = start(world, "a", instance_id="i0")
-    world.run_for(5.0)
+    simulation, members = group_of(2, static=True)
+    newcomer = start(simulation, "a", instance_id="i0")
+    simulation.run_for(5.0)
     assert (members[0].state, members[0].application.held) == (MemberState.FATAL, {})
     assert (newcomer.state, len(newcomer.application.fetchable)) == (MemberState.STABLE, 3)
 
@@ -118,32 +118,32 @@ def test_living_former_static_holder_is_fenced_permanently() -> None:
 @pytest.mark.parametrize("option", LeaveOption)
 def test_static_close_moves_partitions_early_only_with_leave(option: LeaveOption) -> None:
     """Only the option "leave" gives the partitions to other members before the session's end."""
-    world, members = group_of(2, static=True)
+    simulation, members = group_of(2, static=True)
     members[0].application.leave(option, closes=True)
-    world.run_for(3.0)
+    simulation.run_for(3.0)
     assert len(members[1].application.fetchable) == (6 if option is LeaveOption.LEAVE else 3)
 
 
 def test_leader_triggers_a_rebalance_for_added_partitions() -> None:
     """The group rebalances after the refresh that shows more partitions."""
-    world, _ = group_of(2)
-    world.grow_topic("a", 8)
-    world.run_for(299.0)
-    world.settle(20.0)
+    simulation, _ = group_of(2)
+    simulation.grow_topic("a", 8)
+    simulation.run_for(299.0)
+    simulation.settle(20.0)
 
 
 def test_pattern_subscription_follows_created_and_deleted_topics() -> None:
     """C13: Each member with a matching pattern detects a created or deleted topic, whether it leads or not."""
-    world, _ = group_of(1)
-    matching = start(world, pattern="^a.*")
-    world.settle(10.0)
-    world.create_topic("ab", 2)
-    world.run_for(301.0)
-    world.settle(20.0)
+    simulation, _ = group_of(1)
+    matching = start(simulation, pattern="^a.*")
+    simulation.settle(10.0)
+    simulation.create_topic("ab", 2)
+    simulation.run_for(301.0)
+    simulation.settle(20.0)
     assert {p.topic for p in matching.application.fetchable} == {"a", "ab"}
-    world.delete_topic("ab")
-    world.run_for(301.0)
-    world.settle(20.0)
+    simulation.delete_topic("ab")
+    simulation.run_for(301.0)
+    simulation.settle(20.0)
     assert {p.topic for p in matching.application.fetchable} == {"a"}
 
 
@@ -157,19 +157,21 @@ def test_classic_group_keeps_its_invariants_on_a_lossy_network(assignor: str, bl
     """
     first = seed_for("lossy classic groups") + block * 15
     for seed in range(first, first + 15):
-        world = world_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))
+        simulation = simulation_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))
         is_static = seed % 2 == 0
-        seats = [start(world, "a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)]
+        seats = [
+            start(simulation, "a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)
+        ]
         for _ in range(6):
-            world.run_for(1.0 + 3.0 * world.random.random())
-            seat = world.random.randrange(len(seats))
+            simulation.run_for(1.0 + 3.0 * simulation.random.random())
+            seat = simulation.random.randrange(len(seats))
             old = seats[seat]
-            if world.random.random() < 0.5:
+            if simulation.random.random() < 0.5:
                 old.kill()
             else:
                 old.application.leave(LeaveOption.DEFAULT, closes=True)
-                world.run_for(2.0)
+                simulation.run_for(2.0)
             instance = f"i{seat}" if is_static else None
-            seats[seat] = start(world, "a", assignor=assignor, instance_id=instance)
-        world.faults = Faults()
-        world.settle(40.0)
+            seats[seat] = start(simulation, "a", assignor=assignor, instance_id=instance)
+        simulation.faults = Faults()
+        simulation.settle(40.0)

@@ -1,4 +1,4 @@
-"""A world of processes, a coordinator, a network and a virtual clock, run from one seed.
+"""A simulation of processes, a coordinator, a network and a virtual clock, run from one seed.
 
 Which protocol its members speak follows from the coordinator's rules: `Rules` are of groups of the consumer protocol,
 `ClassicRules` of classic ones; with both the coordinator takes either, and each member what the group is.
@@ -69,7 +69,7 @@ def coordinator_of(rules: AnyRules) -> tuple[GroupCoordinator, ProtocolSettings]
             return EitherCoordinator(consumer, classic), protocols_of(_CONSUMER, _CLASSIC)
 
 
-class World:
+class Simulation:
     """One simulation. Everything that happens in it follows from its seed and from what the caller does."""
 
     def __init__(
@@ -249,7 +249,7 @@ class World:
 
     def say(self, text: str) -> None:
         """Put words into the trace."""
-        self._trace.append((self.now, ("world", ""), text, ()))
+        self._trace.append((self.now, ("run", ""), text, ()))
 
     def trace(self) -> str:
         """The latest events, oldest first."""
