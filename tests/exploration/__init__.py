@@ -9,7 +9,7 @@ application's thread (`application`), the network and the shell (`process`) are 
 and `classic` have what depends on the protocol: how requests travel (`carrier`), the spontaneous events of a group
 (`life`), and what looks alike (`canonical`). The search, the states and their traces know neither.
 
-**A state** is one number each for the process in each seat, the coordinator, the requests whose sender died, and what
+**A state** is one number each for the process in each slot, the coordinator, the requests whose sender died, and what
 is left of the budgets. A process is the member, its application, everything that is under way on its connections, and
 what the invariants remember of it. Equal parts are stored once (`model`), so that what an event does to a part is
 worked out once, however many states it occurs in.

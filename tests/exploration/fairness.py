@@ -88,10 +88,10 @@ class Fairness:
     def _quiet(self, state: State) -> State:
         """The state without what will never arrive."""
         model = self.model
-        seats = (model.changed(number, "quieten") if number else EMPTY for number in state[: len(model.seats)])
+        slots = (model.changed(number, "quieten") if number else EMPTY for number in state[: len(model.slots)])
         left = [0] * len(self.model.budgets.values[state[-1]])
         left[START] = self.model.budgets.values[state[-1]][START]
-        return (*seats, state[-3], model.orphans.number(()), model.budgets.number(tuple(left)))
+        return (*slots, state[-3], model.orphans.number(()), model.budgets.number(tuple(left)))
 
     def _run(self, state: State) -> Iterator[tuple[Label | None, State]]:
         """The states from this one on, each with the step that led to it, up to the first that is settled."""
@@ -100,48 +100,48 @@ class Fairness:
         for turn in range(MOST_TURNS):
             if self._unsettled(state) is None:
                 return
-            for seat in self.model.seats:
-                for label, reached in self._turn_of(state, seat, turn):
+            for slot in self.model.slots:
+                for label, reached in self._turn_of(state, slot, turn):
                     state = reached
                     yield label, state
             for label, reached in self._turn_of_coordinator(state, turn):
                 state = reached
                 yield label, state
 
-    def _turn_of(self, state: State, seat: int, turn: int) -> Iterator[tuple[Label, State]]:
+    def _turn_of(self, state: State, slot: int, turn: int) -> Iterator[tuple[Label, State]]:
         tries = [None, *_IN_TURN, *(_AT_LAST if turn >= PATIENCE else ())]
         for name in tries:
-            if name is not None and (done := self._do(state, seat, name)) is not None:
+            if name is not None and (done := self._do(state, slot, name)) is not None:
                 yield done
                 state = done[1]
             for _ in range(MOST_DEEDS):
-                done = self._deed(state, seat)
+                done = self._deed(state, slot)
                 if done is None:
                     break
                 yield done
                 state = done[1]
 
-    def _deed(self, state: State, seat: int) -> tuple[Label, State] | None:
+    def _deed(self, state: State, slot: int) -> tuple[Label, State] | None:
         for name in _AT_ONCE:
-            done = self._do(state, seat, name)
+            done = self._do(state, slot, name)
             if done is not None:
                 return done
-        if state[seat] == EMPTY:
+        if state[slot] == EMPTY:
             return None
-        for how, place, question in self.model.asks(state[seat]):
-            step = self.model.execute(state, seat, how, place, question)
+        for how, place, question in self.model.asks(state[slot]):
+            step = self.model.execute(state, slot, how, place, question)
             return step.label, step.state
         return None
 
-    def _do(self, state: State, seat: int, name: str) -> tuple[Label, State] | None:
-        if state[seat] == EMPTY:
+    def _do(self, state: State, slot: int, name: str) -> tuple[Label, State] | None:
+        if state[slot] == EMPTY:
             return None
-        for local in self.model.locals(state[seat]):
+        for local in self.model.locals(state[slot]):
             if local.move.name == name:
-                after = self.model.after(state[seat], local)
-                if after == state[seat]:
+                after = self.model.after(state[slot], local)
+                if after == state[slot]:
                     return None
-                return Label("local", seat, local.move), (*state[:seat], after, *state[seat + 1 :])
+                return Label("local", slot, local.move), (*state[:slot], after, *state[slot + 1 :])
         return None
 
     def _turn_of_coordinator(self, state: State, turn: int) -> Iterator[tuple[Label, State]]:
@@ -161,7 +161,7 @@ class Fairness:
     def _unsettled(self, state: State) -> str | None:
         """Return why this state does not count as settled."""
         model = self.model
-        present = [one for number in state[: len(model.seats)] if (one := model.processes.values[number]) is not None]
+        present = [one for number in state[: len(model.slots)] if (one := model.processes.values[number]) is not None]
         served = frozenset(one.instance_id for one in present if one.is_stable) - {None}
         wrong = next((wrong for process in present if (wrong := _unfinished(process, served)) is not None), None)
         if wrong is not None:
@@ -188,7 +188,7 @@ class Fairness:
             instance_id = process.settings.instance_id
             if not process.application.is_subscribed or instance_id is None or instance_id in served:
                 continue
-            is_shared = world.seats.count(instance_id) > 1
+            is_shared = world.slots.count(instance_id) > 1
             if not is_shared or any(one.number == started and one.should_go_on() for one in present):
                 return f"nobody goes on for {instance_id}: {process.name} is {inside.state(process.member)}"
         return None

@@ -1,6 +1,6 @@
 """States as numbers: equal parts are stored once, and what happens to a part is worked out once.
 
-A state is `(process of each seat, coordinator, orphans, budgets)`, each a number in a table of this model. An orphan is
+A state is `(process of each slot, coordinator, orphans, budgets)`, each a number in a table of this model. An orphan is
 a request whose sender died before the coordinator handled it.
 """
 
@@ -39,7 +39,7 @@ class Model:
 
     def __init__(self, world: World, rules: str, make_member: Callable[..., MemberCore] = MemberCore) -> None:
         self.world, self.rules, self.make_member = world, rules, make_member
-        self.seats = range(len(world.seats))
+        self.slots = range(len(world.slots))
         self.processes: Table[Process | None] = Table(key_of)
         self.clusters: Table[Cluster] = Table(Cluster.key)
         self.questions: Table[Hashable] = Table(key_of)
@@ -63,12 +63,12 @@ class Model:
         """Where the exploration begins: the present processes have just subscribed."""
         world = self.world
         cluster = world.cluster(self.rules)
-        seats = [self._newcomer(seat, 0) if seat < world.present else EMPTY for seat in self.seats]
+        slots = [self._newcomer(slot, 0) if slot < world.present else EMPTY for slot in self.slots]
         budgets = self.budgets.number(tuple(world.budgets.get(kind, 0) for kind in KINDS))
-        return (*seats, self.clusters.number(cluster), self.orphans.number(()), budgets)
+        return (*slots, self.clusters.number(cluster), self.orphans.number(()), budgets)
 
-    def _newcomer(self, seat: int, number: int) -> int:
-        process = self.world.start(f"m{seat}{'abcdefgh'[number]}", number, seat, self.make_member)
+    def _newcomer(self, slot: int, number: int) -> int:
+        process = self.world.start(f"m{slot}{'abcdefgh'[number]}", number, slot, self.make_member)
         return self._store(process)
 
     def _store(self, process: Process) -> int:
@@ -176,100 +176,100 @@ class Model:
 
     def steps(self, state: State) -> Iterator[Step]:
         """Everything that may happen next."""
-        seats = len(self.seats)
+        slots = len(self.slots)
         budgets = state[-1]
-        for seat in self.seats:
-            number = state[seat]
+        for slot in self.slots:
+            number = state[slot]
             if number == EMPTY:
-                yield from self._start(state, seat)
+                yield from self._start(state, slot)
                 continue
-            before, behind = state[:seat], state[seat + 1 : -1]
+            before, behind = state[:slot], state[slot + 1 : -1]
             for local in self.locals(number):
                 left = budgets if local.budget < 0 else self.spend(budgets, local.budget)
                 if left >= 0:
                     after = local.after if local.after != UNKNOWN else self.after(number, local)
-                    yield Step(Label("local", seat, local.move), (*before, after, *behind, left), local.violation)
+                    yield Step(Label("local", slot, local.move), (*before, after, *behind, left), local.violation)
             for how, place, question in self.asks(number):
-                yield self.execute(state, seat, how, place, question)
+                yield self.execute(state, slot, how, place, question)
             left = self.spend(budgets, PLACE["crash"])
             if left >= 0:
-                yield from self._crash(state, seat, left)
-        cluster, orphans = state[seats], self.orphans.values[state[seats + 1]]
+                yield from self._crash(state, slot, left)
+        cluster, orphans = state[slots], self.orphans.values[state[slots + 1]]
         for happening in self.happenings(cluster):
             yield from self.happen(state, happening)
         for place, question in enumerate(orphans):
             if question not in orphans[:place]:
                 act = self.act(cluster, question)
                 rest = self.orphans.number(orphans[:place] + orphans[place + 1 :])
-                yield self._step(Label("orphan", -1, question), (*state[: seats + 1], rest, budgets), act)
+                yield self._step(Label("orphan", -1, question), (*state[: slots + 1], rest, budgets), act)
 
-    def _start(self, state: State, seat: int) -> Iterator[Step]:
+    def _start(self, state: State, slot: int) -> Iterator[Step]:
         left = self.spend(state[-1], PLACE["start"])
         if left >= 0:
             number = self.world.budgets["start"] - self.budgets.values[left][PLACE["start"]]
-            newcomer = self._newcomer(seat, number)
-            yield Step(Label("start", seat), (*state[:seat], newcomer, *state[seat + 1 : -1], left))
+            newcomer = self._newcomer(slot, number)
+            yield Step(Label("start", slot), (*state[:slot], newcomer, *state[slot + 1 : -1], left))
 
-    def _crash(self, state: State, seat: int, left: int) -> Iterator[Step]:
+    def _crash(self, state: State, slot: int, left: int) -> Iterator[Step]:
         """A process dies: of what it sent last, some is handled at once, and the rest never, or later (orphans)."""
-        process = self.processes.values[state[seat]]
+        process = self.processes.values[state[slot]]
         assert process is not None
-        state = (*state[:seat], EMPTY, *state[seat + 1 : -1], left)
+        state = (*state[:slot], EMPTY, *state[slot + 1 : -1], left)
         if self.world.overtakes:
             orphans = [self.questions.number(question) for question in process.left_behind]
             number = self.orphans.number(tuple(sorted((*self.orphans.values[state[-2]], *orphans))))
-            yield Step(Label("crash", seat), (*state[:-2], number, left))
+            yield Step(Label("crash", slot), (*state[:-2], number, left))
             return
-        yield Step(Label("crash", seat), state)
+        yield Step(Label("crash", slot), state)
         for handled, question in enumerate(process.unseen):
-            act = self.act(state[len(self.seats)], self.questions.number(question))
-            step = self._step(Label("crash", seat, handled + 1), state, act)
+            act = self.act(state[len(self.slots)], self.questions.number(question))
+            step = self._step(Label("crash", slot, handled + 1), state, act)
             yield step
             if step.violation is not None:
                 return
             state = step.state
 
-    def execute(self, state: State, seat: int, how: str, place: int, question: int) -> Step:
-        """The coordinator handles a request of the process in this seat."""
-        act = self.act(state[len(self.seats)], question)
-        after, violation = self._tell(state[seat], how, place, act.reply)
-        label = Label("execute", seat, (how, place, question, act.reply))
+    def execute(self, state: State, slot: int, how: str, place: int, question: int) -> Step:
+        """The coordinator handles a request of the process in this slot."""
+        act = self.act(state[len(self.slots)], question)
+        after, violation = self._tell(state[slot], how, place, act.reply)
+        label = Label("execute", slot, (how, place, question, act.reply))
         if violation is not None:
             return Step(label, state, violation)
-        return self._step(label, (*state[:seat], after, *state[seat + 1 :]), act)
+        return self._step(label, (*state[:slot], after, *state[slot + 1 :]), act)
 
     def _step(self, label: Label, state: State, act: Act) -> Step:
         """The state with the coordinator moved on, its answers under way, and the members that it removed excused."""
-        seats = len(self.seats)
+        slots = len(self.slots)
         if act.removed or act.released or act.dropped:
-            numbers = list(state[:seats])
-            for seat, number in enumerate(numbers):
+            numbers = list(state[:slots])
+            for slot, number in enumerate(numbers):
                 face = self.faces[number]
                 if face is not None and face.member_id in act.removed:
-                    numbers[seat] = self.changed(number, "excuse")
+                    numbers[slot] = self.changed(number, "excuse")
             news = [(address, "answered", reply) for address, reply in act.released]
             news += [(address, "dropped", WAITS) for address in act.dropped]
             for address, how, reply in news:
-                to = self._seat_named(numbers, address)
+                to = self._slot_named(numbers, address)
                 if to is not None:
                     numbers[to], violation = self._tell(numbers[to], how, address.place, reply)
                     if violation is not None:
                         return Step(label, state, violation)
-            state = (*numbers, *state[seats:])
-        after = (*state[:seats], act.after, *state[seats + 1 :])
+            state = (*numbers, *state[slots:])
+        after = (*state[:slots], act.after, *state[slots + 1 :])
         return Step(label, after, self._commit_violation(after, act))
 
-    def _seat_named(self, numbers: list[int], address: Address) -> int | None:
-        """The seat of the process that an answer goes to; None: it is dead."""
-        for seat, number in enumerate(numbers):
+    def _slot_named(self, numbers: list[int], address: Address) -> int | None:
+        """The slot of the process that an answer goes to; None: it is dead."""
+        for slot, number in enumerate(numbers):
             face = self.faces[number]
             if face is not None and face.name == address.name:
-                return seat
+                return slot
         return None
 
     def happen(self, state: State, happening: Happening) -> Iterator[Step]:
         """Let a spontaneous event happen at the coordinator, if it is possible and can be paid for."""
-        cluster = state[len(self.seats)]
+        cluster = state[len(self.slots)]
         lives = any(self._lives(state, one) for one in happening.about)
         if happening.needs_life and not lives:
             return
@@ -278,18 +278,18 @@ class Model:
         if left < 0:
             return
         if happening.is_long:
-            if any(face is not None and face.is_answered for face in (self.faces[state[one]] for one in self.seats)):
+            if any(face is not None and face.is_answered for face in (self.faces[state[one]] for one in self.slots)):
                 # No answer is under way for as long as a session lasts.
                 return
             # A session is long: nobody's last answer, as this model has it, was a moment ago.
-            aged = (self.changed(number, "grow_old") if number else EMPTY for number in state[: len(self.seats)])
-            state = (*aged, *state[len(self.seats) :])
+            aged = (self.changed(number, "grow_old") if number else EMPTY for number in state[: len(self.slots)])
+            state = (*aged, *state[len(self.slots) :])
         yield self._step(Label(happening.name, -1, happening), (*state[:-1], left), self.act(cluster, happening))
 
     def _lives(self, state: State, who: str) -> bool:
         """Whether a living process is this member, or has this name."""
-        for seat in self.seats:
-            face = self.faces[state[seat]]
+        for slot in self.slots:
+            face = self.faces[state[slot]]
             if face is not None and ((face.is_member and face.member_id == who) or face.name == who):
                 return True
         return False
@@ -298,9 +298,9 @@ class Model:
 
     def violation(self, state: State) -> str | None:
         """The rule that this state breaks."""
-        seats = state[: len(self.seats)]
-        for place, one in enumerate(seats):
-            for other in seats[place + 1 :]:
+        slots = state[: len(self.slots)]
+        for place, one in enumerate(slots):
+            for other in slots[place + 1 :]:
                 if one and other:
                     key = (one, other)
                     if key not in self._pairs:
@@ -323,8 +323,8 @@ class Model:
     def _commit_violation(self, state: State, act: Act) -> str | None:
         """No commit is accepted of what another member fetches: not even from one that is fenced without knowing it."""
         for member_id, partitions in act.committed:
-            for seat in self.seats:
-                face = self.faces[state[seat]]
+            for slot in self.slots:
+                face = self.faces[state[slot]]
                 if face is None:
                     continue
                 both = sorted(face.fetchable & partitions)

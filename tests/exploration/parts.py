@@ -80,7 +80,7 @@ class Label(NamedTuple):
     """One step of the world, for the trace."""
 
     kind: str
-    seat: int = -1
+    slot: int = -1
     detail: object = None
 
     @property

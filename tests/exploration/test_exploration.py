@@ -137,7 +137,7 @@ def test_hand_over_without_faults_keeps_the_epoch_of_the_group() -> None:
     model = Model(replace(WORLDS["hand-over"], budgets={"start": 1}), "4.2")
     search = Search(model)
     assert search.run().is_complete
-    clusters = {state[len(model.seats)] for state in search._states}
+    clusters = {state[len(model.slots)] for state in search._states}
     assert len({model.clusters.values[number].coordinator.groups[GROUP].epoch for number in clusters}) == 1
 
 

@@ -31,8 +31,8 @@ def told(model: Model, path: Sequence[State], last: Step | None) -> str:
 
 def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[str]:
     """Return one step from this state as text."""
-    process = model.processes.values[state[label.seat]] if 0 <= label.seat < len(model.seats) else None
-    who = process.name if process is not None else f"seat {label.seat}" if label.seat >= 0 else "coordinator"
+    process = model.processes.values[state[label.slot]] if 0 <= label.slot < len(model.slots) else None
+    who = process.name if process is not None else f"slot {label.slot}" if label.slot >= 0 else "coordinator"
     match label.kind, label.detail:
         case "local", Move() as move:
             yield f"{number:4} {who}: {move.name.replace('_', ' ')}"

@@ -71,7 +71,7 @@ class MemberIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """One world. `seats` has each seat's instance id; the first `present` seats have a process at the beginning.
+    """One world. `slots` has each slot's instance id; the first `present` slots have a process at the beginning.
 
     `assignor` is that of all members, which are classic then; None: they speak KIP-848.
 
@@ -81,7 +81,7 @@ class World:
 
     name: str
     words: str
-    seats: tuple[str | None, ...]
+    slots: tuple[str | None, ...]
     budgets: Mapping[str, int]
     assignor: str | None = None
     partitions: int = 2
@@ -101,11 +101,11 @@ class World:
     may_end_with: frozenset[str] = frozenset()
     rules: tuple[str, ...] = ("4.2",)
 
-    def settings(self, seat: int) -> MemberSettings:
-        """The settings of a process in this seat."""
+    def settings(self, slot: int) -> MemberSettings:
+        """The settings of a process in this slot."""
         return MemberSettings(
             group_id="g",
-            instance_id=self.seats[seat],
+            instance_id=self.slots[slot],
             instance_pool=self.pool,
             conflict_policy=self.policy,
             auto_commit=self.auto_commit,
@@ -124,9 +124,9 @@ class World:
         coordinator.create_topic(TOPIC, self.partitions, TOPIC_ID)
         return Cluster(coordinator=coordinator, life=life)
 
-    def start(self, name: str, number: int, seat: int, make_member: Callable[..., MemberCore]) -> Process:
+    def start(self, name: str, number: int, slot: int, make_member: Callable[..., MemberCore]) -> Process:
         """A process that has just subscribed and polled."""
-        settings = self.settings(seat)
+        settings = self.settings(slot)
         carrier = ConsumerCarrier() if self.assignor is None else ClassicCarrier()
         classic = ClassicSettings(assignors=(BUILT_IN[self.assignor or "range"],))
         protocols = ProtocolSettings(classic=classic, protocols=(carrier.protocol,))

@@ -125,7 +125,7 @@ class Run:
             # A holder without partitions gets no request for a hand-over.
             is_full = profile.hands_over and profile.is_clean
             simulation.create_topic(name, 3 if is_full else self.random.randint(1, 3))
-        self.seats: dict[int, Process | None] = {}
+        self.slots: dict[int, Process | None] = {}
         self.pool_size = len(POOL)
         self._surges = Surges(self)
         #: Whether a membership may be left behind that only its session's end removes.
@@ -168,8 +168,8 @@ class Run:
         count = self.random.randint(1, 3)
         if self.profile.hands_over:
             self.pool_size = count
-        for seat in range(count):
-            self.start(seat, self.random.random() * 2)
+        for slot in range(count):
+            self.start(slot, self.random.random() * 2)
         is_clean_hand_over = self.profile.hands_over and self.profile.is_clean
         if is_clean_hand_over:
             simulation.run(2.0)
@@ -206,7 +206,7 @@ class Run:
         simulation.is_quiet = True
         simulation.faults = Faults(latency_s=self.profile.faults.latency_s)
         simulation.nodes_down.clear()
-        # Of two processes with one instance id the seat has only the later one.
+        # Of two processes with one instance id the slot has only the later one.
         for process in simulation.living:
             process.cut_off(is_cut=False)
             habits = process.application.habits
@@ -215,9 +215,9 @@ class Run:
                 process.application.wake()
         if self.profile.hands_over:
             self._surges.end()
-        for seat, process in self.seats.items():  # type: ignore[assignment]  # the other loop's name
+        for slot, process in self.slots.items():  # type: ignore[assignment]  # the other loop's name
             if process is not None and not process.alive:
-                self.start(seat, 0.1)
+                self.start(slot, 0.1)
 
     def _bound_s(self) -> float:
         """How long it may take after the trouble until everything is in its place."""
@@ -335,10 +335,10 @@ class Run:
 
         simulation.after(self.profile.act_every_s * (0.5 + self.random.random()), act)
 
-    def _settings(self, seat: int) -> MemberSettings:
+    def _settings(self, slot: int) -> MemberSettings:
         return MemberSettings(
             group_id=GROUP,
-            instance_id=f"i{seat}" if self._has_instance_id(seat) else None,
+            instance_id=f"i{slot}" if self._has_instance_id(slot) else None,
             instance_pool=POOL[: self.pool_size] if self.is_pooled else (),
             conflict_policy=self.policy,
             max_poll_interval_s=MAX_POLL_INTERVAL_S,
@@ -349,19 +349,19 @@ class Run:
             drain_timeout_s=DRAIN_S,
         )
 
-    def _has_instance_id(self, seat: int) -> bool:
-        """Whether the process in this seat is a static member with an id of its own."""
-        return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and seat % 2)
+    def _has_instance_id(self, slot: int) -> bool:
+        """Whether the process in this slot is a static member with an id of its own."""
+        return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and slot % 2)
 
-    def start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
-        """Start a process in this seat after so many seconds; `is_twin`: also if the seat has one."""
+    def start(self, slot: int, delay_s: float, *, is_twin: bool = False) -> None:
+        """Start a process in this slot after so many seconds; `is_twin`: also if the slot has one."""
         simulation = self.simulation
-        self.seats.setdefault(seat, None)
+        self.slots.setdefault(slot, None)
         self._starting += 1
 
         def start() -> None:
             self._starting -= 1
-            if (present := self.seats[seat]) is not None and present.alive and not is_twin:
+            if (present := self.slots[slot]) is not None and present.alive and not is_twin:
                 return
             number = simulation.next_number("application")
             habits = Habits(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
@@ -371,9 +371,9 @@ class Run:
                 habits.commits_every = self.random.choice((1, 3))
                 habits.commits_in_revoke = self.random.random() < 0.5
             process = simulation.start(
-                seat, settings=self._settings(seat), habits=habits, subscription=self._some_subscription()
+                slot, settings=self._settings(slot), habits=habits, subscription=self._some_subscription()
             )
-            self.seats[seat] = process
+            self.slots[slot] = process
             self._watch(process)
 
         simulation.after(delay_s, start)
@@ -386,8 +386,8 @@ class Run:
                 return
             if process.failed:
                 process.application.leave(LeaveOption.DEFAULT, closes=True)
-                if self.seats[process.seat] is process:
-                    self.start(process.seat, 0.5)
+                if self.slots[process.slot] is process:
+                    self.start(process.slot, 0.5)
             self.simulation.after(0.5, look)
 
         self.simulation.after(0.5, look)
@@ -404,12 +404,12 @@ class Run:
 
     def _scale(self) -> None:
         """A process more, or one less."""
-        empty = [seat for seat, process in self.seats.items() if process is None or not process.alive]
+        empty = [slot for slot, process in self.slots.items() if process is None or not process.alive]
         process = self._one()
-        if process is None or (self.random.random() < 0.5 and (empty or len(self.seats) < 4)):
-            self.start(empty[0] if empty else len(self.seats), 0.0)
+        if process is None or (self.random.random() < 0.5 and (empty or len(self.slots) < 4)):
+            self.start(empty[0] if empty else len(self.slots), 0.0)
         else:
-            self.seats[process.seat] = None
+            self.slots[process.slot] = None
             option = self.random.choice((LeaveOption.LEAVE, LeaveOption.LEAVE, LeaveOption.DEFAULT))
             self.leaves_ghosts |= self.profile.is_static
             process.application.leave(option, closes=True)
@@ -467,9 +467,9 @@ class Run:
         if process is not None:
             process.kill()
             if self.random.random() < 0.7:
-                self.start(process.seat, self.random.random() * 3)
+                self.start(process.slot, self.random.random() * 3)
             else:
-                self.seats[process.seat] = None
+                self.slots[process.slot] = None
 
     def _twin(self) -> None:
         """A second process with the same instance id, as two pods that share one by mistake, or a replacement."""
@@ -478,7 +478,7 @@ class Run:
             return
         self.leaves_ghosts = True
         for _ in range(self.random.choice((1, 1, 2))):
-            self.start(process.seat, self.random.random() * 0.1, is_twin=True)
+            self.start(process.slot, self.random.random() * 0.1, is_twin=True)
 
     def _surge(self) -> None:
         """A new process beside an old one, whose instance id it gets."""
@@ -500,7 +500,7 @@ class Run:
                 self.simulation.after(0.2, look)
             else:
                 self._starting -= 1
-                self.start(process.seat, self.random.random())
+                self.start(process.slot, self.random.random())
 
         self.simulation.after(0.2, look)
 

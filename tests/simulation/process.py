@@ -70,16 +70,16 @@ MAY_END_WITH = frozenset(
 
 
 class Process:
-    """One process, from its start to its end or death. `seat` is the place that a later process may take."""
+    """One process, from its start to its end or death. `slot` is the place that a later process may take."""
 
     may_end_with = MAY_END_WITH
 
     def __init__(
-        self, simulation: Simulation, seat: int, settings: MemberSettings, protocols: ProtocolSettings, habits: Habits
+        self, simulation: Simulation, slot: int, settings: MemberSettings, protocols: ProtocolSettings, habits: Habits
     ) -> None:
         self.simulation = simulation
-        self.seat = seat
-        self.name = f"p{seat}.{simulation.next_number('process')}"
+        self.slot = slot
+        self.name = f"p{slot}.{simulation.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
         #: When the application subscribed to join the group; the member keeps its id if it subscribes again.

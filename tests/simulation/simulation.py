@@ -130,7 +130,7 @@ class Simulation:
 
     def start(
         self,
-        seat: int = 0,
+        slot: int = 0,
         *topics: str,
         settings: MemberSettings | None = None,
         protocols: ProtocolSettings | None = None,
@@ -139,7 +139,7 @@ class Simulation:
     ) -> Process:
         """Start a process that subscribes."""
         settings = settings or MemberSettings(group_id=GROUP)
-        process = Process(self, seat, settings, protocols or self.protocols, habits or Habits())
+        process = Process(self, slot, settings, protocols or self.protocols, habits or Habits())
         self.processes.append(process)
         process.start(subscription or Subscription(topics=frozenset(topics)))
         return process

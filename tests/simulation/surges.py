@@ -1,7 +1,7 @@
 """Deployments that start each new process before they end an old one, so that instance ids are handed over.
 
-With fixed ids the new process gets the seat, and the id, of an old one, which ends when the id is handed over. With a
-pool it has a seat of its own; when it is ready, the oldest process is closed, as by a Deployment with maxSurge.
+With fixed ids the new process gets the slot, and the id, of an old one, which ends when the id is handed over. With a
+pool it has a slot of its own; when it is ready, the oldest process is closed, as by a Deployment with maxSurge.
 """
 
 from __future__ import annotations
@@ -57,35 +57,35 @@ class Surges:
         """Start a new process, or two, for this one; something may happen to both."""
         run, profile = self._run, self._run.profile
         living = self._simulation.living
-        if not profile.fates and len(living) > (run.pool_size if run.is_pooled else len({one.seat for one in living})):
+        if not profile.fates and len(living) > (run.pool_size if run.is_pooled else len({one.slot for one in living})):
             return
         count = self._random.choice((1, 1, 2)) if profile.fates else 1
         for _ in range(count):
-            seat = max(run.seats) + 1 if run.is_pooled else old.seat
-            run.start(seat, self._random.random() * 0.1, is_twin=True)
+            slot = max(run.slots) + 1 if run.is_pooled else old.slot
+            run.start(slot, self._random.random() * 0.1, is_twin=True)
             if run.is_pooled:
-                self._simulation.after(_POLL_S, partial(self._end_oldest, seat, self._simulation.now + READY_WITHIN_S))
+                self._simulation.after(_POLL_S, partial(self._end_oldest, slot, self._simulation.now + READY_WITHIN_S))
         for _ in range(self._random.choice((0, 1, 1, 2)) if profile.fates else 0):
             fate = self._fates[self._random.choice(profile.fates)]
-            self._simulation.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.seat))
+            self._simulation.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.slot))
 
-    def _end_oldest(self, seat: int, until: float) -> None:
-        """The new process of this seat is ready, or late: close the oldest one."""
+    def _end_oldest(self, slot: int, until: float) -> None:
+        """The new process of this slot is ready, or late: close the oldest one."""
         run, simulation = self._run, self._simulation
-        new = run.seats[seat]
+        new = run.slots[slot]
         if simulation.is_quiet:
             return
         is_ready = new is not None and new.alive and (new.view.is_warm or new.state is MemberState.STABLE)
         if not is_ready and simulation.now < until:
-            simulation.after(_POLL_S, lambda: self._end_oldest(seat, until))
+            simulation.after(_POLL_S, lambda: self._end_oldest(slot, until))
             return
         oldest = next((one for one in simulation.living if not one.application.is_leaving and one is not new), None)
         if oldest is not None:
-            run.seats[oldest.seat] = None
+            run.slots[oldest.slot] = None
             oldest.application.leave(LeaveOption.DEFAULT, closes=True)
 
-    def _strike(self, fate: Callable[[Process], None], seat: int) -> None:
-        living = [one for one in self._simulation.living if self._run.is_pooled or one.seat == seat]
+    def _strike(self, fate: Callable[[Process], None], slot: int) -> None:
+        living = [one for one in self._simulation.living if self._run.is_pooled or one.slot == slot]
         if living and not self._simulation.is_quiet:
             victim = self._random.choice(living)
             self._simulation.say(f"fate of {victim.name}")
@@ -137,28 +137,28 @@ class Surges:
 
     def _keep_the_living(self) -> None:
         """Note that the process is alive: it needs no replacement."""
-        seats = self._run.seats
+        slots = self._run.slots
         for process in self._simulation.living:
             if not process.application.is_leaving:
-                seats[process.seat] = process
+                slots[process.slot] = process
         if self._run.is_pooled:
-            living = {one.seat for one in self._simulation.living}
-            empty = [seat for seat in seats if seat not in living]
-            for seat in empty[max(0, self._run.pool_size - len(living)) :]:
-                seats[seat] = None
+            living = {one.slot for one in self._simulation.living}
+            empty = [slot for slot in slots if slot not in living]
+            for slot in empty[max(0, self._run.pool_size - len(living)) :]:
+                slots[slot] = None
 
     def _end_surplus(self) -> None:
         """Close the older ones of more processes than there are ids; one that does not subscribe needs no id."""
         run, profile = self._run, self._run.profile
         living = [one for one in self._simulation.living if one.subscription and not one.application.is_leaving]
-        newest = {one.seat: one for one in living}
+        newest = {one.slot: one for one in living}
         kept = set(living[-run.pool_size :] if run.is_pooled else newest.values())
         surplus = [one for one in living if one not in kept]
         if not profile.fates and not run.is_pooled:
             check(not surplus, f"hand-overs did not end: {[one.name for one in surplus]} and their successors live")
         for process in surplus:
             process.application.leave(LeaveOption.DEFAULT, closes=True)
-        run.seats.update({one.seat: None for one in surplus if run.seats[one.seat] is one})
+        run.slots.update({one.slot: None for one in surplus if run.slots[one.slot] is one})
         # A process that ended is started again.
         self._simulation.after(1.0, self._end_surplus)
 

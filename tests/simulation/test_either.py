@@ -42,7 +42,7 @@ def leave(simulation: Simulation, *processes: Process) -> None:
 def test_auto_members_of_a_new_group_use_the_consumer_protocol(rules: Rules) -> None:
     """With auto, the preferred protocol is used if the broker offers it and the group does not exist."""
     simulation = simulation_of(rules)
-    pair = [simulation.start(seat, "a") for seat in range(2)]
+    pair = [simulation.start(slot, "a") for slot in range(2)]
     simulation.settle(within_s=8)
     assert spoken(*pair) == [CONSUMER, CONSUMER]
 
@@ -50,7 +50,7 @@ def test_auto_members_of_a_new_group_use_the_consumer_protocol(rules: Rules) -> 
 def test_auto_members_are_classic_on_a_broker_without_the_consumer_protocol() -> None:
     """UNSUPPORTED_VERSION comes before the member owns a partition; the same members join by the other protocol."""
     simulation = simulation_of(offers_consumer=False)
-    pair = [simulation.start(seat, "a") for seat in range(2)]
+    pair = [simulation.start(slot, "a") for slot in range(2)]
     simulation.settle(within_s=10)
     assert spoken(*pair) == [CLASSIC, CLASSIC]
     assert sorted(len(process.application.fetchable) for process in pair) == [2, 2]
@@ -69,7 +69,7 @@ def test_auto_member_joins_a_classic_group_with_members_as_a_classic_member() ->
 def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
     """Classic members leave permanently and consumer protocol members join: no record is read twice."""
     simulation = simulation_of()
-    old = [simulation.start(seat, "a", protocols=protocols_of(CLASSIC)) for seat in range(2)]
+    old = [simulation.start(slot, "a", protocols=protocols_of(CLASSIC)) for slot in range(2)]
     simulation.settle(within_s=8)
     simulation.run_for(3)
     leave(simulation, *old)

@@ -24,8 +24,8 @@ def group_of(
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", partitions)
     settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
-    for seat in range(count):
-        simulation.start(seat, "a", settings=settings, habits=habits)
+    for slot in range(count):
+        simulation.start(slot, "a", settings=settings, habits=habits)
     simulation.settle(within_s=10)
     return simulation, simulation.living
 
@@ -85,10 +85,10 @@ def test_s02_clean_bounce_of_consumers_repeats_no_record(rules: Rules, *, is_rol
             process.application.leave(LeaveOption.DEFAULT, closes=True)
             if is_rolling:
                 simulation.run_for(1)
-                simulation.start(process.seat, "a")
+                simulation.start(process.slot, "a")
         simulation.run_for(1)
-        for seat in range(3 if not is_rolling else 0):
-            simulation.start(seat, "a")
+        for slot in range(3 if not is_rolling else 0):
+            simulation.start(slot, "a")
         simulation.settle(within_s=8)
     assert (shares(simulation), simulation.ledger.repeated) == ([1, 1, 2], 0)
 
@@ -100,7 +100,7 @@ def test_s07_other_member_gets_the_partitions_of_a_killed_one(rules: Rules, *, a
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
-    one, other = (simulation.start(seat, "a", settings=settings, habits=Habits(commits_every=3)) for seat in range(2))
+    one, other = (simulation.start(slot, "a", settings=settings, habits=Habits(commits_every=3)) for slot in range(2))
     simulation.settle(within_s=8)
     simulation.run_for(2)
     one.kill()
@@ -116,8 +116,8 @@ def test_s09_members_added_and_removed_one_by_one_consume_all_records(rules: Rul
     """S09: All records are consumed after each change, in balanced shares."""
     simulation, _ = group_of(1, rules)
     seen = [shares(simulation)]
-    for seat in range(1, 4):
-        simulation.start(seat, "a")
+    for slot in range(1, 4):
+        simulation.start(slot, "a")
         simulation.settle(within_s=8)
         seen.append(shares(simulation))
     for process in list(simulation.living)[:3]:

@@ -188,8 +188,8 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     one, other = (
-        simulation.start(seat, "a", settings=MemberSettings(group_id=GROUP, instance_id=f"i{seat}"))
-        for seat in range(2)
+        simulation.start(slot, "a", settings=MemberSettings(group_id=GROUP, instance_id=f"i{slot}"))
+        for slot in range(2)
     )
     simulation.settle(within_s=8)
     epoch = simulation.coordinator.groups[GROUP].epoch

@@ -28,8 +28,8 @@ def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None 
     # Each join looks at the group first, so that a living classic one is not converted.
     protocols = replace(simulation.protocols, refuse_conversion=True)
     settings = MemberSettings(group_id=GROUP, instance_id=instance_id, conflict_policy=ConflictPolicy.TAKEOVER)
-    for seat in range(ROUNDS):
-        process = simulation.start(seat, "a", settings=settings, protocols=protocols)
+    for slot in range(ROUNDS):
+        process = simulation.start(slot, "a", settings=settings, protocols=protocols)
         simulation.run_for(0.01 + 0.06 * simulation.random.random())
         process.application.leave(LeaveOption.LEAVE, closes=True)
         assert simulation.run(simulation.now + 5.0, when=lambda: not process.alive)  # noqa: B023 - called before the next round

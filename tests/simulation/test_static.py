@@ -30,17 +30,17 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 
 
 def static(
-    seat: int, *, instance: str | None = None, policy: ConflictPolicy = ConflictPolicy.TAKEOVER
+    slot: int, *, instance: str | None = None, policy: ConflictPolicy = ConflictPolicy.TAKEOVER
 ) -> MemberSettings:
-    """The settings of the static member in this seat."""
-    return MemberSettings(group_id=GROUP, instance_id=instance or f"i{seat}", conflict_policy=policy)
+    """The settings of the static member in this slot."""
+    return MemberSettings(group_id=GROUP, instance_id=instance or f"i{slot}", conflict_policy=policy)
 
 
 def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[Simulation, list[Process]]:
     """A settled group of this many static members."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", partitions)
-    processes = [simulation.start(seat, "a", settings=static(seat)) for seat in range(count)]
+    processes = [simulation.start(slot, "a", settings=static(slot)) for slot in range(count)]
     simulation.settle(within_s=8)
     return simulation, processes
 
@@ -54,7 +54,7 @@ def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules
     simulation, old = group_of(2, rules)
     epoch = simulation.coordinator.groups[GROUP].epoch
     fail = ConflictPolicy.FAIL
-    new = [simulation.start(seat + 2, "a", settings=static(seat, policy=fail)) for seat in range(2)]
+    new = [simulation.start(slot + 2, "a", settings=static(slot, policy=fail)) for slot in range(2)]
     simulation.run_for(3)
     assert [process.state for process in new] == [MemberState.FATAL, MemberState.FATAL]
     assert [process.member.last_error.name for process in new if process.member.last_error] == [
@@ -66,7 +66,7 @@ def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules
     for process in old:
         process.kill()
     simulation.run_for(rules.session_timeout_s + 1)
-    late = [simulation.start(seat + 4, "a", settings=static(seat)) for seat in range(2)]
+    late = [simulation.start(slot + 4, "a", settings=static(slot)) for slot in range(2)]
     for process in new:
         process.kill()
     simulation.settle(within_s=6)
@@ -79,7 +79,7 @@ def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, polic
     """S06: Exactly one holder per instance id survives; the other one ends."""
     simulation = Simulation(2, rules=rules)
     simulation.create_topic("a", 4)
-    pair = [simulation.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
+    pair = [simulation.start(slot, "a", settings=static(0, policy=policy)) for slot in range(2)]
     simulation.run_for(5)
     assert sorted(str(process.state) for process in pair) == ["FATAL", "STABLE"]
 
@@ -144,7 +144,7 @@ def test_pool_gives_each_id_to_one_member(rules: Rules, may_describe: bool) -> N
     simulation.may_describe = may_describe
     pool = tuple(f"pool-{number}" for number in range(40))
     settings = MemberSettings(group_id=GROUP, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT)
-    processes = [simulation.start(seat, "a", settings=settings) for seat in range(40)]
+    processes = [simulation.start(slot, "a", settings=settings) for slot in range(40)]
     simulation.settle(within_s=30)
     assert sorted(str(process.view.instance_id) for process in processes) == sorted(pool)
 
@@ -158,7 +158,7 @@ def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
     simulation = Simulation(5, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, instance_pool=("x", "y", "z"), conflict_policy=ConflictPolicy.WAIT)
-    one, _ = [simulation.start(seat, "a", settings=settings) for seat in range(2)]
+    one, _ = [simulation.start(slot, "a", settings=settings) for slot in range(2)]
     simulation.settle(within_s=8)
     before, epoch, mine = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch, one.view.instance_id
     one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -173,7 +173,7 @@ def waiting_for(simulation: Simulation, kind: str) -> tuple[Process, Process]:
     """Return a process, and another one that has waited for its instance id for five seconds."""
     pool = MemberSettings(group_id=GROUP, instance_pool=("x", "y"), conflict_policy=ConflictPolicy.WAIT)
     simulation.create_topic("a", 4)
-    one, _ = [simulation.start(seat, "a", settings=pool if kind == "pool" else static(seat)) for seat in range(2)]
+    one, _ = [simulation.start(slot, "a", settings=pool if kind == "pool" else static(slot)) for slot in range(2)]
     simulation.settle(within_s=8)
     new = simulation.start(2, "a", settings=pool if kind == "pool" else static(0, policy=ConflictPolicy.WAIT))
     simulation.run_for(5)

@@ -159,19 +159,19 @@ def test_classic_group_keeps_its_invariants_on_a_lossy_network(assignor: str, bl
     for seed in range(first, first + 15):
         simulation = simulation_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))
         is_static = seed % 2 == 0
-        seats = [
+        slots = [
             start(simulation, "a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)
         ]
         for _ in range(6):
             simulation.run_for(1.0 + 3.0 * simulation.random.random())
-            seat = simulation.random.randrange(len(seats))
-            old = seats[seat]
+            slot = simulation.random.randrange(len(slots))
+            old = slots[slot]
             if simulation.random.random() < 0.5:
                 old.kill()
             else:
                 old.application.leave(LeaveOption.DEFAULT, closes=True)
                 simulation.run_for(2.0)
-            instance = f"i{seat}" if is_static else None
-            seats[seat] = start(simulation, "a", assignor=assignor, instance_id=instance)
+            instance = f"i{slot}" if is_static else None
+            slots[slot] = start(simulation, "a", assignor=assignor, instance_id=instance)
         simulation.faults = Faults()
         simulation.settle(40.0)
