@@ -194,7 +194,7 @@ def units(stage: Running) -> int:
 
 
 def exploration(stage: Running) -> int:
-    """Every interleaving of small worlds, as far as 10 minutes allow; the unit tests explore the smallest worlds."""
+    """Every interleaving of small configurations, for 10 minutes; the unit tests explore the smallest ones."""
     return stage.python("-m", "tests.exploration", "--minutes", "10")
 
 

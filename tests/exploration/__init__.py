@@ -1,4 +1,4 @@
-"""Exhaustive exploration of both cores: every interleaving of small worlds, breadth first.
+"""Exhaustive exploration of both cores: every interleaving of small configurations, breadth first.
 
 `tests.simulation` draws lots: it meets what is likely. This one has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
@@ -14,8 +14,9 @@ is left of the budgets. A process is the member, its application, everything tha
 what the invariants remember of it. Equal parts are stored once (`model`), so that what an event does to a part is
 worked out once, however many states it occurs in.
 
-A classic rebalance is long, about 30 steps for two members. So a classic world has an *opening*: the exploration begins
-at each state of a run without faults in which a member joins, dies or leaves, and its depth is counted from there.
+A classic rebalance is long, about 30 steps for two members. So a classic configuration has an *opening*: the
+exploration begins at each state of a run without faults in which a member joins, dies or leaves, and its depth is
+counted from there.
 
 **Sound abstractions** (`canonical`): nothing is lost by them.
 
@@ -23,8 +24,8 @@ at each state of a run without faults in which a member joins, dies or leaves, a
   those that are awaited keep their order from a fixed number on, those that no member awaits become 0.
 - Times for people, histories, round trips and heartbeat spacing are dropped: they decide when something is sent, and
   here each moment is tried. Backoffs count up to the number that makes a difference.
-- Where a world is not "slow", the application tells its member of a performed step at once; but a step that was
-  overtaken by a newer one may still be performed, which is what a callback that had begun before looks like.
+- In a configuration that is not "slow", the application reports a performed step to its member at once. But a step
+  that was overtaken by a newer one may still be performed, which is what a callback that had begun before looks like.
 - A lost request and a request that is executed after its sender gave it up are one step: the request stays under way,
   and need never arrive.
 - Epochs are not renamed: each change of them costs budget, so that they stay small.
@@ -34,12 +35,12 @@ at each state of a run without faults in which a member joins, dies or leaves, a
 - Time has no length: short timers (heartbeat, retry) come at any time, long ones (max.poll.interval, session,
   leave, commit) too, in any order, each for its budget. So a member may miss its poll before its first heartbeat. What
   needs a length, such as heartbeats in a second, is for `tests.simulation`.
-- Topic names are known at once, start offsets too where a world is not "slow"; topics do not change, and automatic
-  commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
+- Topic names are known at once, start offsets too if a configuration is not "slow"; topics do not change, and
+  automatic commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
 - One group, one broker node; the coordinator's session and rebalance timers end at any time. That the group is lost
   ("dynamic" only) restarts its epochs, so that a commit from before may count: not checked.
 - A request that was given up arrives before the later ones of its process, or never, and of what a dying process had
-  sent some is handled at once and the rest never; but for the world "late requests", where anything may come late.
+  sent some is handled at once and the rest never. In the configuration "late requests" any may come late.
 - A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
   removal soon after an answer for an administrator's). An administrator's removal of that kind is left out.
 - The helper group of hand-overs has the same coordinator, which never refuses it. Its requests have a connection of
@@ -47,16 +48,16 @@ at each state of a run without faults in which a member joins, dies or leaves, a
 - A poll is taken in at once, and steps are performed whether or not a poll was reported: the event of the poll that
   performs them changes nothing else.
 
-Of classic worlds alone:
+Of classic configurations alone:
 
 - Generations are not renamed; each costs budget, or ends a rebalance that was begun with one.
 - A rebalance timeout ends when no answer is under way, and for its budget where a living member is missing. The
   session of a request that waits does not end, as at a broker; it does for a new member whose first join waits.
 - A static member that a generation went on without (its JoinGroup did not come in time) is also excused: its leader
   sees its earlier report, so that its partitions may be assigned to others before it learns of that.
-- An answer to a JoinGroup or SyncGroup that was given up is lost, but for the world "classic late"; a request that the
-  coordinator has forgotten (it answers neither well nor badly, as a broker) ends by its own time.
+- An answer to a JoinGroup or SyncGroup that was given up is lost, except in the configuration "classic late"; a request
+  that the coordinator has forgotten (it answers neither well nor badly, as a broker) ends by its own time.
 - Another coordinator ("forget") reads what was written last at once: it is never seen loading, nor are two at work.
-- Where a world is not "slow", Metadata and the assignor answer at once. Topics and subscriptions do not change, and
-  all members have the same assignor.
+- In a configuration that is not "slow", Metadata and the assignor answer at once. Topics and subscriptions do not
+  change, and all members have the same assignor.
 """

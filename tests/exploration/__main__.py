@@ -1,8 +1,8 @@
-"""Explore: `python -m tests.exploration [--world NAME] [--rules 4.4|classic] [--faults N] [--depth N] [--minutes M]`.
+"""Explore: `python -m tests.exploration [--config NAME] [--rules 4.4|classic] [--faults N] [--depth N] [--minutes M]`.
 
-The runs, one for each world and broker version, share the minutes, two at a time: who is done early leaves the time to
-the others. `--depth` ends each run after so many steps, `--faults` says how many things may go wrong in each. Prints a
-line for each run, and ends with 1 and a trace if a rule is broken.
+The runs, one for each configuration and broker version, share the minutes, two at a time: the time of a run that ends
+early is for the others. `--depth` ends each run after so many steps; `--faults` sets how many faults may occur in each.
+Prints a line for each run, and ends with 1 and a trace if a rule is broken.
 """
 
 from __future__ import annotations
@@ -16,41 +16,44 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import replace
 from multiprocessing import get_context
 
-from tests.exploration.catalogue import WORLDS
+from tests.exploration.catalogue import CONFIGURATIONS
+from tests.exploration.configurations import RULES, Configuration
 from tests.exploration.search import Outcome, explore
-from tests.exploration.worlds import RULES, World
 
 #: Runs at a time: each takes one core, and about half a gigabyte for a million states.
 PROCESSES = 2
 #: So many seconds of the time given are for starting the first runs' processes; the others know better.
 START_S = 1.0
-HEAD = f"{'world':16} {'rules':5} {'faults':>6} {'states':>9} {'steps':>9} {'settle':>9} {'depth':>6} {'seconds':>8}"
+HEAD = f"{'config':16} {'rules':5} {'faults':>6} {'states':>9} {'steps':>9} {'settle':>9} {'depth':>6} {'seconds':>8}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what was asked for; 1 if a rule was broken."""
     options = _parser().parse_args(words)
     runs = [
-        (world if options.faults is None else replace(world, budgets={**world.budgets, "all": options.faults}), rules)
-        for name, world in WORLDS.items()
-        for rules in (options.rules or world.rules)
-        if not options.world or name in options.world
+        (
+            config if options.faults is None else replace(config, budgets={**config.budgets, "all": options.faults}),
+            rules,
+        )
+        for name, config in CONFIGURATIONS.items()
+        for rules in (options.rules or config.rules)
+        if not options.config or name in options.config
     ]
     began = time.perf_counter()
     print(HEAD, flush=True)
     broken = [outcome for outcome in _run(runs, options.depth, began + options.minutes * 60) if outcome.violation]
     for outcome in broken:
         print(f"\n{outcome.trace}\n{outcome.violation}")
-    print("*: every state of the world within its budgets")
+    print("*: every state of the configuration within its budgets")
     print(f"{len(runs)} runs in {time.perf_counter() - began:.0f} s, {len(broken)} broke a rule")
     return 1 if broken else 0
 
 
-def _run(runs: list[tuple[World, str]], depth: int | None, until: float) -> list[Outcome]:
+def _run(runs: list[tuple[Configuration, str]], depth: int | None, until: float) -> list[Outcome]:
     """All the runs, each with its share of the time that is left when it begins."""
     at_once = min(PROCESSES, os.cpu_count() or 1)
     waiting, outcomes, start_s = list(runs), [], START_S
-    under_way: dict[Future[Outcome], tuple[World, str]] = {}
+    under_way: dict[Future[Outcome], tuple[Configuration, str]] = {}
     began: dict[Future[Outcome], float] = {}
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         while waiting or under_way:
@@ -70,18 +73,24 @@ def _run(runs: list[tuple[World, str]], depth: int | None, until: float) -> list
     return outcomes
 
 
-def line(world: World, rules: str, outcome: Outcome) -> str:
+def line(config: Configuration, rules: str, outcome: Outcome) -> str:
     """One row of the table."""
     depth = f"{outcome.depth}{'*' if outcome.is_complete else ' '}"
-    row = f"{world.name:16} {rules:5} {world.budgets['all']:6} {outcome.states:9} {outcome.steps:9} {outcome.settled:9}"
+    row = (
+        f"{config.name:16} {rules:5} {config.budgets['all']:6} {outcome.states:9} {outcome.steps:9} {outcome.settled:9}"
+    )
     return f"{row} {depth:>6} {outcome.seconds:8.1f}" + (f"  {outcome.violation}" if outcome.violation else "")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.exploration", description=__doc__)
-    parser.add_argument("--world", action="append", choices=tuple(WORLDS), help="this world only; may be repeated")
+    parser.add_argument(
+        "--config", action="append", choices=tuple(CONFIGURATIONS), help="this configuration only; may be repeated"
+    )
     parser.add_argument("--rules", action="append", choices=tuple(RULES), help="of this broker only; may be repeated")
-    parser.add_argument("--faults", type=int, help="how many things may go wrong in a run (default: the world's)")
+    parser.add_argument(
+        "--faults", type=int, help="how many things may go wrong in a run (default: the configuration's)"
+    )
     parser.add_argument("--depth", type=int, help="stop after so many steps from the beginning")
     parser.add_argument("--minutes", type=float, default=2.0, help="for everything together (default: 2)")
     return parser

@@ -116,7 +116,7 @@ def _rename_commits(process: Process, now: float) -> None:
         commit.commit_id = -1 - place
         commit.deadline = later(commit.deadline, now, COMMIT_S) or 0.0
         commit.not_before = later(commit.not_before, now, RETRY_S) or 0.0
-        # The outcome of a commit that ends, and how long it waits for a coordinator that this world always finds.
+        # The outcome of a commit that ends, and how long it waits for a coordinator: here the lookup always succeeds.
         commit.begun_at, commit.failure = 0.0, None
         commit.backoff.failures = min(commit.backoff.failures, AUTOMATIC_TRIES)
     _rename_outcomes(commits, oldest)

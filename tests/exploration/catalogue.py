@@ -1,11 +1,11 @@
-"""The small worlds that are explored, of both protocols."""
+"""The small configurations that are explored, of both protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from consumer_membership.types import ConflictPolicy, LeaveOption
-from tests.exploration.worlds import CLASSIC, World
+from tests.exploration.configurations import CLASSIC, Configuration
 
 _CONFLICTS = frozenset({"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID"})
 _NETWORK = {"loss": 2, "duplicate": 1, "break": 1}
@@ -14,20 +14,20 @@ _CLASSIC_REMOVALS = _REMOVALS | {"rebalance": 1}
 _FENCED = frozenset({"FENCED_INSTANCE_ID"})
 _OPTIONS = (LeaveOption.DEFAULT, LeaveOption.LEAVE, LeaveOption.REMAIN)
 
-WORLDS: Mapping[str, World] = {
-    world.name: world
-    for world in (
-        World(
+CONFIGURATIONS: Mapping[str, Configuration] = {
+    config.name: config
+    for config in (
+        Configuration(
             name="dynamic",
-            words="2 members join at once",
+            description="2 members join at once",
             slots=(None, None),
             is_settled=False,
             budgets={"all": 1, "start": 1, "forget": 1} | _NETWORK | _REMOVALS,
             rules=("4.0", "4.4"),
         ),
-        World(
+        Configuration(
             name="rebalance",
-            words="a second member joins, with commits, callbacks that raise, and delays between the threads",
+            description="a second member joins, with commits, callbacks that raise, and delays between the threads",
             slots=(None, None),
             present=1,
             auto_commit=True,
@@ -35,9 +35,9 @@ WORLDS: Mapping[str, World] = {
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1, "rebalance": 1} | _NETWORK | _REMOVALS,
             rules=("4.0", "4.4"),
         ),
-        World(
+        Configuration(
             name="eager callbacks",
-            words="a second member joins, both are told of the whole at each change, and callbacks may raise",
+            description="a second member joins, both are told of the whole at each change, and callbacks may raise",
             slots=(None, None),
             present=1,
             auto_commit=True,
@@ -45,57 +45,57 @@ WORLDS: Mapping[str, World] = {
             is_slow=True,
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1, "rebalance": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="leaving",
-            words="one of 2 members leaves, with commits, and comes back",
+            description="one of 2 members leaves, with commits, and comes back",
             slots=(None, None),
             auto_commit=True,
             is_slow=True,
             budgets={"all": 1, "leave": 1, "subscribe": 1, "raise": 1, "timeout": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="three partitions",
-            words="a second member joins, and one of the 2 leaves",
+            description="a second member joins, and one of the 2 leaves",
             slots=(None, None),
             partitions=3,
             present=1,
             budgets={"all": 1, "start": 1, "leave": 1, "rebalance": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="static",
-            words="2 members with an instance id each; they crash and restart, leave and come back",
+            description="2 members with an instance id each; they crash and restart, leave and come back",
             slots=("i0", "i1"),
             budgets={"all": 1, "start": 1, "leave": 1, "subscribe": 1, "loss": 1} | _REMOVALS,
             rules=("4.0", "4.4"),
         ),
-        World(
+        Configuration(
             name="shared",
-            words="a newcomer with a living holder's instance id, and one more after a crash",
+            description="a newcomer with a living holder's instance id, and one more after a crash",
             slots=("i", "i"),
             present=1,
             may_end_with=_CONFLICTS,
             budgets={"all": 1, "start": 2} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="twins",
-            words="2 newcomers at once with a living holder's instance id",
+            description="2 newcomers at once with a living holder's instance id",
             slots=("i", "i", "i"),
             present=1,
             may_end_with=_CONFLICTS,
             budgets={"all": 0, "start": 2} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="waiting",
-            words="a newcomer that waits until the holder of its instance id has gone",
+            description="a newcomer that waits until the holder of its instance id has gone",
             slots=("i", "i"),
             present=1,
             policy=ConflictPolicy.WAIT,
             may_end_with=_CONFLICTS,
             budgets={"all": 1, "start": 1, "leave": 1, "timeout": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="hand-over",
-            words="a newcomer that asks the holder of its instance id to hand it over; on_warm may raise",
+            description="a newcomer that asks the holder of its instance id to hand it over; on_warm may raise",
             slots=("i", "i"),
             present=1,
             auto_commit=True,
@@ -104,43 +104,43 @@ WORLDS: Mapping[str, World] = {
             may_end_with=_CONFLICTS,
             budgets={"all": 1, "start": 2, "leave": 1, "timeout": 1, "raise": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="pool",
-            words="2 members claim ids of a pool of 2",
+            description="2 members claim ids of a pool of 2",
             slots=(None, None),
             is_settled=False,
             pool=("i0", "i1"),
             policy=ConflictPolicy.WAIT,
             budgets={"all": 1, "start": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="hand-over twins",
-            words="2 newcomers at once that ask a holder for its instance id",
+            description="2 newcomers at once that ask a holder for its instance id",
             slots=("i", "i", "i"),
             present=1,
             policy=ConflictPolicy.HAND_OVER,
             may_end_with=_CONFLICTS,
             budgets={"all": 0, "start": 2} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="hand-over in a pool",
-            words="a third member asks one of 2 members for its id of a pool of 2",
+            description="a third member asks one of 2 members for its id of a pool of 2",
             slots=(None, None, None),
             pool=("i0", "i1"),
             policy=ConflictPolicy.HAND_OVER,
             budgets={"all": 1, "start": 1, "leave": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="late requests",
-            words="requests that were given up arrive after later ones: what must never happen, not who settles",
+            description="requests that were given up arrive after later ones: what must never happen, not who settles",
             slots=(None, None),
             present=1,
             overtakes=True,
             budgets={"all": 1, "start": 1} | _NETWORK | _REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic",
-            words="2 cooperative members join; the coordinator may move",
+            description="2 cooperative members join; the coordinator may move",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None),
@@ -148,9 +148,9 @@ WORLDS: Mapping[str, World] = {
             opening=("start",),
             budgets={"all": 1, "start": 1, "forget": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic eager",
-            words="a second eager member joins, with commits, callbacks that raise, and delays between the threads",
+            description="a second eager member joins, with commits, callbacks that raise, delays between the threads",
             rules=(CLASSIC,),
             slots=(None, None),
             present=1,
@@ -160,9 +160,9 @@ WORLDS: Mapping[str, World] = {
             is_slow=True,
             budgets={"all": 1, "start": 1, "timeout": 1, "raise": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic slow",
-            words="a second cooperative member joins, with commits, callbacks that raise, delays between the threads",
+            description="a second cooperative member joins, with commits, callbacks that raise, thread delays",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None),
@@ -172,9 +172,9 @@ WORLDS: Mapping[str, World] = {
             is_slow=True,
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic told of the whole",
-            words="a second cooperative member joins, both are told of the whole at each change",
+            description="a second cooperative member joins, both are told of the whole at each change",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None),
@@ -185,9 +185,9 @@ WORLDS: Mapping[str, World] = {
             is_slow=True,
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic leaving",
-            words="one of 2 eager members leaves in any way, with commits, and comes back",
+            description="one of 2 eager members leaves in any way, with commits, and comes back",
             rules=(CLASSIC,),
             slots=(None, None),
             opening=("leave", "subscribe"),
@@ -197,9 +197,9 @@ WORLDS: Mapping[str, World] = {
             leave_options=(LeaveOption.DEFAULT, LeaveOption.REMAIN),
             budgets={"all": 1, "leave": 2, "subscribe": 2, "raise": 1, "timeout": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic three",
-            words="a third cooperative member joins, and one of the 3 leaves",
+            description="a third cooperative member joins, and one of the 3 leaves",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None, None),
@@ -207,9 +207,9 @@ WORLDS: Mapping[str, World] = {
             partitions=3,
             budgets={"all": 1, "start": 1, "leave": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic crash",
-            words="one of 3 eager members, the leader, dies, and another process comes",
+            description="one of 3 eager members, the leader, dies, and another process comes",
             rules=(CLASSIC,),
             slots=(None, None, None),
             present=3,
@@ -218,9 +218,9 @@ WORLDS: Mapping[str, World] = {
             partitions=3,
             budgets={"all": 2, "start": 2} | _NETWORK | _CLASSIC_REMOVALS | {"crash": 2},
         ),
-        World(
+        Configuration(
             name="classic static",
-            words="2 members with an instance id each; they crash and restart, leave in any way, and come back",
+            description="2 members with an instance id each; they crash and restart, leave in any way, and come back",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=("i0", "i1"),
@@ -231,9 +231,9 @@ WORLDS: Mapping[str, World] = {
             | _CLASSIC_REMOVALS
             | {"crash": 2},
         ),
-        World(
+        Configuration(
             name="classic shared",
-            words="a newcomer with a living holder's instance id, beside another member",
+            description="a newcomer with a living holder's instance id, beside another member",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=("i0", "i1", "i0"),
@@ -241,9 +241,9 @@ WORLDS: Mapping[str, World] = {
             may_end_with=_FENCED,
             budgets={"all": 1, "start": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
-        World(
+        Configuration(
             name="classic late",
-            words="requests that were given up arrive after later ones: what must never happen, not who settles",
+            description="requests that were given up arrive after later ones: what must never happen, not who settles",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None),

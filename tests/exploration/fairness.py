@@ -38,7 +38,7 @@ class Fairness:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._good: set[State] = set()
-        topic = (TopicPartition(TOPIC, number) for number in range(model.world.partitions))
+        topic = (TopicPartition(TOPIC, number) for number in range(model.config.partitions))
         self._partitions = frozenset(topic)
 
     @property
@@ -68,7 +68,7 @@ class Fairness:
                 self._good.update(passed)
                 return None
             passed.append(reached)
-        wrong = None if self.model.world.overtakes else self._unsettled(passed[-1])
+        wrong = None if self.model.config.overtakes else self._unsettled(passed[-1])
         if wrong is None:
             self._good.update(passed)
         return wrong
@@ -181,14 +181,14 @@ class Fairness:
         That one may also have been in the group before and been replaced, or have lost a race or waited in vain, and
         the other is dead since.
         """
-        world = self.model.world
+        config = self.model.config
         served = {process.settings.instance_id for process in stable}
-        started = world.budgets.get("start", 0) - self.model.budgets.values[state[-1]][START]
+        started = config.budgets.get("start", 0) - self.model.budgets.values[state[-1]][START]
         for process in present:
             instance_id = process.settings.instance_id
             if not process.application.is_subscribed or instance_id is None or instance_id in served:
                 continue
-            is_shared = world.slots.count(instance_id) > 1
+            is_shared = config.slots.count(instance_id) > 1
             if not is_shared or any(one.number == started and one.should_go_on() for one in present):
                 return f"nobody goes on for {instance_id}: {process.name} is {inside.state(process.member)}"
         return None

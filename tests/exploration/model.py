@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from consumer_membership.membership.member import MemberCore
 from tests.exploration.cluster import Address, Cluster, Happening
+from tests.exploration.configurations import IN_ORDER, KINDS, Configuration
 from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
 from tests.exploration.parts import (
@@ -27,7 +28,6 @@ from tests.exploration.parts import (
     face_of,
 )
 from tests.exploration.process import Process
-from tests.exploration.worlds import IN_ORDER, KINDS, World
 from tests.simulation.watch import Violation
 
 #: The place of each kind in the budgets.
@@ -35,11 +35,11 @@ PLACE = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class Model:
-    """The states of one world under one broker's rules (by name); `make_member` makes its members."""
+    """The states of one configuration under one broker's rules (by name); `make_member` makes its members."""
 
-    def __init__(self, world: World, rules: str, make_member: Callable[..., MemberCore] = MemberCore) -> None:
-        self.world, self.rules, self.make_member = world, rules, make_member
-        self.slots = range(len(world.slots))
+    def __init__(self, config: Configuration, rules: str, make_member: Callable[..., MemberCore] = MemberCore) -> None:
+        self.config, self.rules, self.make_member = config, rules, make_member
+        self.slots = range(len(config.slots))
         self.processes: Table[Process | None] = Table(key_of)
         self.clusters: Table[Cluster] = Table(Cluster.key)
         self.questions: Table[Hashable] = Table(key_of)
@@ -61,14 +61,14 @@ class Model:
 
     def first(self) -> State:
         """Where the exploration begins: the present processes have just subscribed."""
-        world = self.world
-        cluster = world.cluster(self.rules)
-        slots = [self._newcomer(slot, 0) if slot < world.present else EMPTY for slot in self.slots]
-        budgets = self.budgets.number(tuple(world.budgets.get(kind, 0) for kind in KINDS))
+        config = self.config
+        cluster = config.cluster(self.rules)
+        slots = [self._newcomer(slot, 0) if slot < config.present else EMPTY for slot in self.slots]
+        budgets = self.budgets.number(tuple(config.budgets.get(kind, 0) for kind in KINDS))
         return (*slots, self.clusters.number(cluster), self.orphans.number(()), budgets)
 
     def _newcomer(self, slot: int, number: int) -> int:
-        process = self.world.start(f"m{slot}{'abcdefgh'[number]}", number, slot, self.make_member)
+        process = self.config.start(f"m{slot}{'abcdefgh'[number]}", number, slot, self.make_member)
         return self._store(process)
 
     def _store(self, process: Process) -> int:
@@ -206,7 +206,7 @@ class Model:
     def _start(self, state: State, slot: int) -> Iterator[Step]:
         left = self.spend(state[-1], PLACE["start"])
         if left >= 0:
-            number = self.world.budgets["start"] - self.budgets.values[left][PLACE["start"]]
+            number = self.config.budgets["start"] - self.budgets.values[left][PLACE["start"]]
             newcomer = self._newcomer(slot, number)
             yield Step(Label("start", slot), (*state[:slot], newcomer, *state[slot + 1 : -1], left))
 
@@ -215,7 +215,7 @@ class Model:
         process = self.processes.values[state[slot]]
         assert process is not None
         state = (*state[:slot], EMPTY, *state[slot + 1 : -1], left)
-        if self.world.overtakes:
+        if self.config.overtakes:
             orphans = [self.questions.number(question) for question in process.left_behind]
             number = self.orphans.number(tuple(sorted((*self.orphans.values[state[-2]], *orphans))))
             yield Step(Label("crash", slot), (*state[:-2], number, left))

@@ -77,7 +77,7 @@ class Act(NamedTuple):
 
 
 class Label(NamedTuple):
-    """One step of the world, for the trace."""
+    """The name of a step, for the trace."""
 
     kind: str
     slot: int = -1

@@ -1,4 +1,4 @@
-"""One process of an explored world: the member, its application, and what is under way between it and the coordinator.
+"""One explored process: the member, its application, and what is under way between it and the coordinator.
 
 Each public method that `moves` names is one step that may happen next; it changes this object, which the model has
 copied before. A request that was given up stays under way (`zombies`), so does an answer without a waiter (`late`):
@@ -138,7 +138,7 @@ def half() -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One process, whatever its protocol. Its name says which world's settings it has."""
+    """One process, whatever its protocol. Its name says which configuration's settings it has."""
 
     name: str
     #: How many processes had been started before it.
@@ -345,7 +345,7 @@ class Process:
         return event_of(order, answer, self.member.protocol)
 
     def forget_zombies(self, kind: type) -> None:
-        """A request of this kind was handled: in most worlds those that were given up before it come no more."""
+        """A request of this kind was handled: except with `overtakes`, those given up before it come no more."""
         if not self.overtakes:
             self.zombies = [one for one in self.zombies if type(one) is not kind]
 

@@ -8,11 +8,11 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.exploration.configurations import Configuration
 from tests.exploration.fairness import Fairness
 from tests.exploration.model import Model
 from tests.exploration.parts import State, Step
 from tests.exploration.trace import told
-from tests.exploration.worlds import World
 
 #: The number of states between two reads of the clock.
 BATCH = 256
@@ -75,11 +75,11 @@ class Search:
         return self._outcome(began, is_complete=start == end)
 
     def _roots(self) -> Iterator[State]:
-        """Where the exploration begins: at the first state, and everywhere along the world's opening."""
+        """Where the exploration begins: at the first state, and at each state of the opening."""
         model = self.model
-        state = self.fairness.settled_from(model.first()) if model.world.is_settled else model.first()
+        state = self.fairness.settled_from(model.first()) if model.config.is_settled else model.first()
         yield state
-        for name in model.world.opening:
+        for name in model.config.opening:
             state = next(step.state for step in model.steps(state) if step.label.says == name)
             yield state
             way = self.fairness.way_from(state)
@@ -141,6 +141,6 @@ class Search:
         )
 
 
-def explore(world: World, rules: str, depth: int | None, seconds: float) -> Outcome:
+def explore(config: Configuration, rules: str, depth: int | None, seconds: float) -> Outcome:
     """One run; to be called in a process of its own."""
-    return Search(Model(world, rules)).run(depth=depth, seconds=seconds)
+    return Search(Model(config, rules)).run(depth=depth, seconds=seconds)

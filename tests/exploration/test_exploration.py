@@ -1,4 +1,4 @@
-"""Complete exploration of small worlds, of members that break a rule, and the parts that the exploration uses."""
+"""Complete exploration of small configurations and of members that break a rule, and the parts of an exploration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from consumer_membership.membership.member import MemberCore
 from tests.exploration.__main__ import main
-from tests.exploration.catalogue import WORLDS
+from tests.exploration.catalogue import CONFIGURATIONS
 from tests.exploration.cluster import GROUP
 from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
@@ -20,10 +20,10 @@ from tests.simulation import inside
 from tests.simulation import mutants as broken
 
 Budgets = Mapping[str, int]
-#: None is judged by its time: the largest of these worlds takes a quarter of a minute where a core is free.
+#: None is judged by its time: the largest of these configurations takes a quarter of a minute where a core is free.
 pytestmark = pytest.mark.timeout(900)
 
-#: The member, its world with budgets that suffice, what is found, and in how many steps at most.
+#: The member, its configuration with budgets that suffice, what is found, and in how many steps at most.
 MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.TakesRevocationsForFinished, "three partitions", {"start": 1}, "it owns|fetchable by|leaves before", 16),
     (broken.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins anew while", 10),
@@ -66,7 +66,7 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     ),
 )
 
-#: Worlds with budgets that a few seconds suffice to explore to their end.
+#: Configurations with budgets that a few seconds suffice to explore to their end.
 SMALL: tuple[tuple[str, str, Budgets], ...] = (
     ("dynamic", "4.0", {"loss": 1}),
     ("dynamic", "4.4", {}),
@@ -84,47 +84,47 @@ SMALL: tuple[tuple[str, str, Budgets], ...] = (
 )
 
 
-def rules_of(world: str) -> str:
+def rules_of(config: str) -> str:
     """The rules of 4.2, or the classic ones."""
-    return "4.2" if WORLDS[world].assignor is None else "classic"
+    return "4.2" if CONFIGURATIONS[config].assignor is None else "classic"
 
 
 def explored(
-    world: str,
+    config: str,
     budgets: Budgets,
     *,
     rules: str | None = None,
     make_member: Callable[..., MemberCore] = MemberCore,
 ) -> Outcome:
-    """A world with other budgets, explored; of its opening only the moves that these budgets allow."""
-    known = WORLDS[world]
+    """A configuration with other budgets, explored; of its opening only the moves that these budgets allow."""
+    known = CONFIGURATIONS[config]
     opening = tuple(name for name in known.opening if budgets.get(name))
     small = replace(known, budgets={"all": sum(budgets.values()), **budgets}, opening=opening)
-    return Search(Model(small, rules or rules_of(world), make_member)).run()
+    return Search(Model(small, rules or rules_of(config), make_member)).run()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("world", "rules", "budgets"), SMALL, ids=[f"{one[0]}-{one[1]}-{'-'.join(one[2])}" for one in SMALL]
+    ("config", "rules", "budgets"), SMALL, ids=[f"{one[0]}-{one[1]}-{'-'.join(one[2])}" for one in SMALL]
 )
-def test_exploration_of_a_small_world_finds_no_violation(world: str, rules: str, budgets: Budgets) -> None:
+def test_exploration_of_a_small_configuration_finds_no_violation(config: str, rules: str, budgets: Budgets) -> None:
     """No interleaving of the complete search breaks a rule, and each state leads to a settled group."""
-    outcome = explored(world, budgets, rules=rules)
+    outcome = explored(config, budgets, rules=rules)
     assert outcome.violation is None, f"{outcome.trace}\n{outcome.violation}"
     assert (outcome.is_complete, outcome.settled > 0) == (True, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mutant", "world", "budgets", "words", "steps"),
+    ("mutant", "config", "budgets", "words", "steps"),
     MUTANTS,
-    ids=[f"{mutant.__name__}-{world}" for mutant, world, *_ in MUTANTS],
+    ids=[f"{mutant.__name__}-{config}" for mutant, config, *_ in MUTANTS],
 )
 def test_exploration_finds_each_broken_member(
-    mutant: type, world: str, budgets: Budgets, words: str, steps: int
+    mutant: type, config: str, budgets: Budgets, words: str, steps: int
 ) -> None:
     """A test that cannot fail is a defect: each broken rule is found, with the shortest trace that leads to it."""
-    outcome = explored(world, budgets, make_member=broken.made_with(mutant))
+    outcome = explored(config, budgets, make_member=broken.made_with(mutant))
     assert outcome.violation is not None
     assert re.search(words, outcome.violation), outcome.violation
     assert outcome.depth <= steps
@@ -134,28 +134,28 @@ def test_exploration_finds_each_broken_member(
 @pytest.mark.slow
 def test_hand_over_without_faults_keeps_the_epoch_of_the_group() -> None:
     """The group is assigned again in no interleaving, so no partition of another member moves."""
-    model = Model(replace(WORLDS["hand-over"], budgets={"start": 1}), "4.2")
+    model = Model(replace(CONFIGURATIONS["hand-over"], budgets={"start": 1}), "4.2")
     search = Search(model)
     assert search.run().is_complete
     clusters = {state[len(model.slots)] for state in search._states}
     assert len({model.clusters.values[number].coordinator.groups[GROUP].epoch for number in clusters}) == 1
 
 
-def settled(world: str) -> Process:
-    """The first process of a settled world."""
-    model = Model(WORLDS[world], rules_of(world))
+def settled(config: str) -> Process:
+    """The first process of a settled configuration."""
+    model = Model(CONFIGURATIONS[config], rules_of(config))
     process = model.processes.values[Search(model).fairness.settled_from(model.first())[0]]
     assert process is not None
     return process
 
 
-EACH_PROTOCOL = pytest.mark.parametrize("world", ["rebalance", "classic"])
+EACH_PROTOCOL = pytest.mark.parametrize("config", ["rebalance", "classic"])
 
 
 @EACH_PROTOCOL
-def test_fork_shares_no_mutable_state(world: str) -> None:
+def test_fork_shares_no_mutable_state(config: str) -> None:
     """The copy's actions leave the original unchanged, and its parts refer to each other's copies."""
-    process = settled(world)
+    process = settled(config)
     before = key_of(process)
     copy = fork(process)
     assert key_of(copy) == before
@@ -167,9 +167,9 @@ def test_fork_shares_no_mutable_state(world: str) -> None:
 
 
 @EACH_PROTOCOL
-def test_canonical_process_does_not_change_by_another_rewrite(world: str) -> None:
+def test_canonical_process_does_not_change_by_another_rewrite(config: str) -> None:
     """A second rewrite changes nothing, and a copy's heartbeat makes another state."""
-    process = settled(world)
+    process = settled(config)
     before = key_of(process)
     copy = fork(process)
     copy.beat()
@@ -180,21 +180,21 @@ def test_canonical_process_does_not_change_by_another_rewrite(world: str) -> Non
 
 
 @EACH_PROTOCOL
-def test_heartbeat_without_a_change_leads_back_to_the_same_state(world: str) -> None:
+def test_heartbeat_without_a_change_leads_back_to_the_same_state(config: str) -> None:
     """Otherwise each heartbeat would make a new state, and the search would never end."""
-    outcome = explored(world, {})
+    outcome = explored(config, {})
     assert (outcome.is_complete, outcome.states) == (True, 3)
 
 
 def test_search_starts_from_each_state_of_the_opening() -> None:
     """A classic rebalance is long, so each of its states is a start, with its whole path in the trace."""
-    outcome = Search(Model(WORLDS["classic"], "classic")).run(depth=0)
+    outcome = Search(Model(CONFIGURATIONS["classic"], "classic")).run(depth=0)
     assert (outcome.depth, outcome.states > 20, outcome.steps) == (0, True, 0)
 
 
 @pytest.mark.slow
 def test_exploration_command_prints_a_table_and_returns_zero(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has states, depth and time of each run; the exit code is 0 if no rule was broken."""
-    code = main(["--world", "static", "--rules", "4.2", "--depth", "3"])
+    code = main(["--config", "static", "--rules", "4.2", "--depth", "3"])
     said = capsys.readouterr().out
     assert (code, "static" in said, "0 broke a rule" in said) == (0, True, True)

@@ -1,4 +1,4 @@
-"""Exhaustive exploration of a processor's scheduler and offsets: every interleaving of small worlds.
+"""Exhaustive exploration of a processor's scheduler and offsets: every interleaving of small configurations.
 
 One processor after the other owns two partitions with a few records. From each state every possible step is taken: a
 record arrives, a worker takes a task, a task finishes or fails, a commit is sent, applied and answered or not, a
@@ -50,7 +50,7 @@ _OF_PARTITIONS = frozenset({"assign", "admit", "close", "lose", "release", "rele
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallWorld:
+class Configuration:
     """The records of a processor and its options, and how often something may go wrong on one way."""
 
     name: str
@@ -79,12 +79,12 @@ class Processor:
 
     name = "p"
 
-    def __init__(self, world: SmallWorld, parts: Parts) -> None:
+    def __init__(self, config: Configuration, parts: Parts) -> None:
         self.scheduler = parts.scheduler(
-            order=world.order,
-            max_queued=world.max_queued,
-            max_batch=world.max_batch,
-            max_wait_s=world.max_wait_s,
+            order=config.order,
+            max_queued=config.max_queued,
+            max_batch=config.max_batch,
+            max_wait_s=config.max_wait_s,
         )
         self.positions: dict[TopicPartition, int] = {}
         self.closing: set[TopicPartition] = set()
@@ -103,18 +103,18 @@ class Sent:
 
 
 class Model:
-    """One state of a small world, and the steps that lead from it to others."""
+    """One state of a small configuration, and the steps that lead from it to others."""
 
-    def __init__(self, world: SmallWorld, parts: Parts) -> None:
-        self.world = world
+    def __init__(self, config: Configuration, parts: Parts) -> None:
+        self.config = config
         self.parts = parts
-        self.failures, self.faults = world.failures, world.faults
+        self.failures, self.faults = config.failures, config.faults
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.sent: Sent | None = None
         self.leader_epoch = 0
         #: The offset from which on the consumer will receive the first partition again.
         self.restarts_at: int | None = None
-        self.processor = Processor(world, parts)
+        self.processor = Processor(config, parts)
         self.handling = Handling(now=self._time, exists=self._always, is_excused=self._never)
         for partition in PARTITIONS:
             self._assign(partition)
@@ -139,9 +139,9 @@ class Model:
                 found.append(("assign", number))
             elif partition in processor.closing:
                 found += [("release", number)] if self.sent is None else []
-            elif partition not in processor.paused and processor.positions[partition] < self.world.ends[number]:
+            elif partition not in processor.paused and processor.positions[partition] < self.config.ends[number]:
                 found.append(("admit", number))
-        if len(processor.scheduler.running) < self.world.workers:
+        if len(processor.scheduler.running) < self.config.workers:
             found.append(("take", 0))
             if processor.scheduler.next_at is not None:
                 found.append(("take later", 0))
@@ -149,7 +149,7 @@ class Model:
         if self.sent is not None:
             found.append(("answer", 0) if self.sent.is_applied else ("apply", 0))
         elif (self.faults or found == [("take", 0)]) and processor.scheduler.commits():
-            found.append(("send" if self.world.has_slow_commits else "commit", 0))
+            found.append(("send" if self.config.has_slow_commits else "commit", 0))
         return found
 
     def faults_now(self) -> list[Step]:
@@ -172,11 +172,11 @@ class Model:
                     found.append(("release without a response", number))
         if self.sent is not None:
             found.append(("no answer", 0))
-        elif not self.world.has_slow_commits and processor.scheduler.commits():
+        elif not self.config.has_slow_commits and processor.scheduler.commits():
             found.append(("commit without a response", 0))
         if any(owned.offsets.capacity for owned in processor.scheduler.partitions.values()):
             found.append(("shrink", 0))
-        if self.world.restarts:
+        if self.config.restarts:
             return [*found, *(("restart", offset) for offset in range(processor.positions.get(PARTITIONS[0], 0)))]
         return [*found, ("crash", 0)]
 
@@ -198,7 +198,7 @@ class Model:
             self._shrink()
         elif name == "crash":
             self.handling.forget(self.processor)
-            self.processor, self.sent = Processor(self.world, self.parts), None
+            self.processor, self.sent = Processor(self.config, self.parts), None
         else:
             self._commit(name)
         scheduler, paused = self.processor.scheduler, self.processor.paused
@@ -230,12 +230,12 @@ class Model:
             self.sent = None
 
     def _assign(self, partition: TopicPartition) -> None:
-        world, processor, at = self.world, self.processor, self.committed.get(partition)
+        config, processor, at = self.config, self.processor, self.committed.get(partition)
         start = 0 if at is None else at.offset
-        may_wait = world.metadata_limit < ENOUGH_METADATA or world.max_wait_s > 0
-        self.handling.assigned(processor, partition, start, at, world.order, may_wait=may_wait)
+        may_wait = config.metadata_limit < ENOUGH_METADATA or config.max_wait_s > 0
+        self.handling.assigned(processor, partition, start, at, config.order, may_wait=may_wait)
         finished = None if at is None else self.parts.decode(at.metadata, at.offset)
-        offsets = self.parts.offsets(None if at is None else start, finished, world.metadata_limit)
+        offsets = self.parts.offsets(None if at is None else start, finished, config.metadata_limit)
         processor.scheduler.assign(partition, 1, offsets)
         processor.positions[partition] = start
 
@@ -247,7 +247,7 @@ class Model:
         processor.positions[partition] = offset + 1
         if self.restarts_at is not None and partition == PARTITIONS[0]:
             self._restart(partition, offset)
-        self.handling.admitted(processor, partition, range(first, offset + 1), self.world.max_queued)
+        self.handling.admitted(processor, partition, range(first, offset + 1), self.config.max_queued)
         processor.scheduler.admit(cast("list[Message]", [Record(partition, offset, self.leader_epoch)]), 0.0)
 
     def _restart(self, partition: TopicPartition, offset: int) -> None:
@@ -268,7 +268,7 @@ class Model:
                 tenure.due.clear()
         task = processor.scheduler.take(processor.scheduler.next_at or 0.0 if is_later else 0.0)
         if task is None:
-            if self.world.max_wait_s == 0:
+            if self.config.max_wait_s == 0:
                 self.handling.has_free_worker(processor)
             return
         self.handling.began(processor, task.owned.partition, offsets_of(task), task.attempt)
@@ -319,7 +319,7 @@ class Model:
     def _disowned(self, tasks: list[Task], partition: TopicPartition) -> None:
         processor = self.processor
         self.handling.disowned(processor, partition, [offset for task in tasks for offset in offsets_of(task)])
-        for task in [] if self.world.keeps_disowned else tasks:
+        for task in [] if self.config.keeps_disowned else tasks:
             processor.tasks.remove(task)
             processor.scheduler.finish(task, 0.0)
 
@@ -354,7 +354,7 @@ class Model:
 
     def check_end(self) -> None:
         """Nothing is left to do: all records are finished and committed."""
-        self.handling.check_end(dict(zip(PARTITIONS, self.world.ends, strict=True)))
+        self.handling.check_end(dict(zip(PARTITIONS, self.config.ends, strict=True)))
 
     # ---- states ----
 
@@ -364,7 +364,7 @@ class Model:
         tenures = list(self.handling.owned(processor))
         picture = _Picture()
         # Whose turn it was matters for the rule of turns alone.
-        turns = [] if self.world.faults else [(one.overtaken, one.others) for one in tenures]
+        turns = [] if self.config.faults else [(one.overtaken, one.others) for one in tenures]
         return picture.of(
             [
                 *(processor.scheduler, processor.positions, processor.closing, processor.paused, processor.tasks),
@@ -458,9 +458,9 @@ class Outcome:
     trace: tuple[Step, ...] = ()
 
 
-def explore(world: SmallWorld, parts: Parts | None = None) -> Outcome:
-    """Visit each state of a small world once, breadth first; stop at the first violation."""
-    first = Model(world, parts or Parts())
+def explore(config: Configuration, parts: Parts | None = None) -> Outcome:
+    """Visit each state of a small configuration once, breadth first; stop at the first violation."""
+    first = Model(config, parts or Parts())
     parents: dict[Hashable, tuple[Hashable, Step] | None] = {(key := first.key()): None}
     waiting = deque([(key, _saved(first))])
     steps: Counter[str] = Counter()

@@ -45,8 +45,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/test_examples.py::test_graceful_shutdown[[]SIGINT]": AT_LENGTH,
         # The gate has the same application as an example (test_examples.py).
         "tests/test_programs_of_pages.py::test_fastapi_*": AT_LENGTH,
-        # Minutes of search on a busy machine: the stage `exploration` searches the same worlds as far as its time goes,
-        # and the smaller worlds here are searched to their end.
+        # Minutes of search on a busy machine: the stage `exploration` searches these configurations as far as its time
+        # goes, and the smaller configurations are searched to their end.
         "tests/exploration/test_exploration.py::*[[]classic static-classic-crash-start]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]shared-4.2-start-poll]": AT_LENGTH,
         "tests/exploration/test_exploration.py::*[[]classic shared-classic-start]": AT_LENGTH,

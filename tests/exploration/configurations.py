@@ -1,4 +1,4 @@
-"""What a small world that is explored is: who is there, and how much may go wrong. `catalogue` has them all."""
+"""An explored configuration: its processes, and how many faults may occur. `catalogue` has all configurations."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class MemberIds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """One world. `slots` has each slot's instance id; the first `present` slots have a process at the beginning.
+class Configuration:
+    """One configuration. `slots` has each slot's instance id; the first `present` slots have a process at first.
 
     `assignor` is that of all members, which are classic then; None: they speak KIP-848.
 
@@ -80,7 +80,7 @@ class World:
     """
 
     name: str
-    words: str
+    description: str
     slots: tuple[str | None, ...]
     budgets: Mapping[str, int]
     assignor: str | None = None
