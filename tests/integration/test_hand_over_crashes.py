@@ -22,9 +22,9 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.consumer import hand_over, reservations
 from consumer_membership.translation.announcements import helper_group
+from tests.integration.group_under_test import DEPTH, GroupUnderTest, new_group
 from tests.integration.offsets import shard
 from tests.integration.victim import Victim
-from tests.integration.world import DEPTH, World, a_world
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import commit, create_topic, produce, unique
@@ -44,17 +44,17 @@ FOREVER_S = 1e6
 
 
 @pytest.fixture
-def world(kafka: Broker, tmp_path: Path) -> Iterator[World]:
+def group(kafka: Broker, tmp_path: Path) -> Iterator[GroupUnderTest]:
     """A new group on the shared broker: sessions last 45 s."""
-    with a_world(kafka, tmp_path) as world:
-        yield world
+    with new_group(kafka, tmp_path) as group:
+        yield group
 
 
 @dataclass(slots=True)
 class Crash:
-    """A predecessor with uncommitted records of six partitions, and another member, in their world."""
+    """A predecessor with uncommitted records of six partitions, and another member, in their group."""
 
-    world: World
+    group: GroupUnderTest
     old: Victim
     other: Worker
     owned: frozenset[int]
@@ -62,42 +62,42 @@ class Crash:
     epoch: int | None
 
     @classmethod
-    def of(cls, world: World, old: Victim) -> Self:
+    def of(cls, group: GroupUnderTest, old: Victim) -> Self:
         """Wait until both members have their partitions."""
-        other = world.worker("other")
+        other = group.worker("other")
         owned = old.settled(6)
         other.settled(6)
-        world.leave_uncommitted(old, held=6)
+        group.leave_uncommitted(old, held=6)
         calls = list[object](other.notes.calls)
-        return cls(world=world, old=old, other=other, owned=owned, calls=calls, epoch=world.describe().epoch)
+        return cls(group=group, old=old, other=other, owned=owned, calls=calls, epoch=group.describe().epoch)
 
     def assert_continued_by(self, new: Victim) -> None:
         """The successor has the id, all records were delivered, and the other member did not notice."""
         assert new.settled(6) == self.owned
         self.old.ended()
-        self.world.produce()
-        self.world.everything_seen(new)
-        self.world.check()
-        assert (self.other.notes.calls, self.world.describe().epoch) == (self.calls, self.epoch)
+        self.group.produce()
+        self.group.wait_for_all_records(new)
+        self.group.check()
+        assert (self.other.notes.calls, self.group.describe().epoch) == (self.calls, self.epoch)
 
 
 # ---- the successor ends ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", [Point.ANNOUNCEMENT_UNSENT, Point.ANNOUNCEMENT_WRITTEN, Point.RELEASE_SEEN], ids=str)
-def test_predecessor_keeps_its_id_if_its_successor_is_killed(world: World, point: Point) -> None:
+def test_predecessor_keeps_its_id_if_its_successor_is_killed(group: GroupUnderTest, point: Point) -> None:
     """Before the announcement nothing happens; later the predecessor joins with its id again.
 
     It hands the id over to the next successor.
     """
-    old = world.victim(**HAND_OVER)
-    crash = Crash.of(world, old)
-    new = world.victim(point, is_armed=True, **HAND_OVER)
+    old = group.victim(**HAND_OVER)
+    crash = Crash.of(group, old)
+    new = group.victim(point, is_armed=True, **HAND_OVER)
     new.died()
     expected = ["assign"] if point is Point.ANNOUNCEMENT_UNSENT else ["assign", "revoke", "assign"]
     old.wait(lambda a: [name for name, partitions in a.calls if partitions] == expected, "its return")
     assert (old.settled(6), new.account.records) == (crash.owned, [])
-    crash.assert_continued_by(world.victim(**HAND_OVER))
+    crash.assert_continued_by(group.victim(**HAND_OVER))
 
 
 # ---- the predecessor ends --------------------------------------------------------------------------------------------
@@ -113,15 +113,15 @@ UNCOMMITTED = {
 
 
 @pytest.mark.parametrize("point", UNCOMMITTED, ids=str)
-def test_successor_joins_if_its_predecessor_is_killed(world: World, point: Point) -> None:
+def test_successor_joins_if_its_predecessor_is_killed(group: GroupUnderTest, point: Point) -> None:
     """The predecessor's guardian reports its end before the release; after it, nothing is missing."""
-    old = world.victim(point, **GUARDED)
-    crash = Crash.of(world, old)
+    old = group.victim(point, **GUARDED)
+    crash = Crash.of(group, old)
     old.arm()
-    new = world.victim(**HAND_OVER)
+    new = group.victim(**HAND_OVER)
     old.died()
-    world.bury(old)
-    assert world.excused.total() == UNCOMMITTED[point]
+    group.expect_redelivery(old)
+    assert group.expected_repeats.total() == UNCOMMITTED[point]
     crash.assert_continued_by(new)
 
 
@@ -129,30 +129,30 @@ def test_successor_of_a_killed_predecessor_without_a_guardian_joins_after_the_se
     broker_pool: RunBrokers, tmp_path: Path
 ) -> None:
     """The coordinator gives the partitions to the other member when the session ends, and some to the successor."""
-    with a_world(broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), tmp_path) as world:
-        old = world.victim(Point.IN_LAST_ON_REVOKE, **HAND_OVER)
-        crash = Crash.of(world, old)
+    with new_group(broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), tmp_path) as group:
+        old = group.victim(Point.IN_LAST_ON_REVOKE, **HAND_OVER)
+        crash = Crash.of(group, old)
         old.arm()
-        new = world.victim(**HAND_OVER)
+        new = group.victim(**HAND_OVER)
         old.died()
-        world.bury(old)
+        group.expect_redelivery(old)
         new.settled(6)
         crash.other.settled(6)
-        world.produce()
-        world.everything_seen(new)
-        world.check()
+        group.produce()
+        group.wait_for_all_records(new)
+        group.check()
 
 
-def test_third_process_joins_if_predecessor_and_successor_are_killed(world: World) -> None:
+def test_third_process_joins_if_predecessor_and_successor_are_killed(group: GroupUnderTest) -> None:
     """The successor is killed after its announcement, the predecessor in the release."""
-    old = world.victim(Point.IN_LAST_ON_REVOKE, **GUARDED)
-    crash = Crash.of(world, old)
+    old = group.victim(Point.IN_LAST_ON_REVOKE, **GUARDED)
+    crash = Crash.of(group, old)
     old.arm()
-    new = world.victim(Point.ANNOUNCEMENT_WRITTEN, is_armed=True, **HAND_OVER)
+    new = group.victim(Point.ANNOUNCEMENT_WRITTEN, is_armed=True, **HAND_OVER)
     new.died()
     old.died()
-    world.bury(old)
-    crash.assert_continued_by(world.victim(**HAND_OVER))
+    group.expect_redelivery(old)
+    crash.assert_continued_by(group.victim(**HAND_OVER))
 
 
 # ---- another member than the asked one ends --------------------------------------------------------------------------

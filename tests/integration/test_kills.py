@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.grounds import COOPERATIVE, EAGER
-from tests.integration.world import DEPTH, PARTITIONS, World, a_world, partitions_of
+from tests.integration.group_under_test import DEPTH, PARTITIONS, GroupUnderTest, new_group, partitions_of
 from tests.support.brokers import RunBrokers
 from tests.support.versions import NEWEST, OLDEST
 from tests.support.victim import Order, Point
@@ -31,10 +31,10 @@ def on_versions(*points: Point, also_on_oldest: tuple[Point, ...]) -> list[objec
 
 
 @pytest.fixture
-def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
+def group(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[GroupUnderTest]:
     """A new group on the broker of the parameter `version`, with Kafka's own settings: sessions of 45 s."""
-    with a_world(broker_pool.shared(version), tmp_path) as world:
-        yield world
+    with new_group(broker_pool.shared(version), tmp_path) as group:
+        yield group
 
 
 # ---- STABLE ----------------------------------------------------------------------------------------------------------
@@ -42,27 +42,27 @@ def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[Wor
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "uncommitted"])
-def test_restart_after_a_kill_while_stable_keeps_partitions_and_epoch(world: World, *, commits: bool) -> None:
+def test_restart_after_a_kill_while_stable_keeps_partitions_and_epoch(group: GroupUnderTest, *, commits: bool) -> None:
     """The restarted member gets the same partitions and no other member changes.
 
     Exactly the uncommitted records are repeated.
     """
-    other, victim = world.worker("other"), world.victim()
+    other, victim = group.worker("other"), group.victim()
     owned = victim.settled(6)
     other.settled(6)
-    world.leave_uncommitted(victim, held=6)
+    group.leave_uncommitted(victim, held=6)
     if commits:
         victim.commit()
-    before, calls = world.describe(), list(other.notes.calls)
+    before, calls = group.describe(), list(other.notes.calls)
     victim.kill()
-    world.bury(victim)
-    assert world.excused.total() == (0 if commits else 6 * DEPTH)
-    world.produce()
-    again = world.victim()
+    group.expect_redelivery(victim)
+    assert group.expected_repeats.total() == (0 if commits else 6 * DEPTH)
+    group.produce()
+    again = group.victim()
     assert again.settled(6) == owned
-    world.everything_seen(again)
-    world.check()
-    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+    group.wait_for_all_records(again)
+    group.check()
+    assert (other.notes.calls, group.describe().epoch) == (calls, before.epoch)
     assert again.account.calls == [("assign", tuple(sorted(owned)))]
 
 
@@ -73,27 +73,27 @@ def test_restart_after_a_kill_while_stable_keeps_partitions_and_epoch(world: Wor
     ("version", "point"),
     on_versions(Point.JOIN_UNSENT, Point.JOIN_UNHEARD, also_on_oldest=(Point.JOIN_UNHEARD,)),
 )
-def test_restart_after_a_kill_in_the_first_join_causes_one_rebalance(world: World, point: Point) -> None:
+def test_restart_after_a_kill_in_the_first_join_causes_one_rebalance(group: GroupUnderTest, point: Point) -> None:
     """The other member revokes once, whether or not the coordinator had received the killed process's join."""
-    other = world.worker("other")
+    other = group.worker("other")
     other.settled(PARTITIONS)
-    world.produce()
-    before = world.describe()
-    victim = world.victim(point, is_armed=True)
+    group.produce()
+    before = group.describe()
+    victim = group.victim(point, is_armed=True)
     victim.died()
-    world.bury(victim)
-    after = world.describe()
+    group.expect_redelivery(victim)
+    after = group.describe()
     assert (before.epoch, after.epoch).count(None) == 0
     knows = point is Point.JOIN_UNHEARD
     assert after.epoch == (before.epoch or 0) + knows
-    again = world.victim()
+    again = group.victim()
     owned = again.settled(6)
     other.settled(6)
-    world.produce()
-    world.everything_seen(again)
-    world.check()
-    settled = world.describe()
-    assert (world.target(settled), settled.epoch) == (owned, (before.epoch or 0) + 1)
+    group.produce()
+    group.wait_for_all_records(again)
+    group.check()
+    settled = group.describe()
+    assert (group.target(settled), settled.epoch) == (owned, (before.epoch or 0) + 1)
     # The first assignment is reported even if it is empty: the coordinator has just learned of the topic.
     calls = [(name, frozenset(p for _, p in partitions)) for name, partitions in other.notes.calls if partitions]
     assert calls == [("assign", frozenset(range(PARTITIONS))), ("revoke", owned)]
@@ -103,25 +103,27 @@ def test_restart_after_a_kill_in_the_first_join_causes_one_rebalance(world: Worl
     ("version", "point"),
     on_versions(Point.JOIN_UNSENT, Point.HOLDER_RELEASED, Point.JOIN_UNHEARD, also_on_oldest=(Point.HOLDER_RELEASED,)),
 )
-def test_restart_after_a_kill_during_the_takeover_gets_the_first_partitions(world: World, point: Point) -> None:
+def test_restart_after_a_kill_during_the_takeover_gets_the_first_partitions(
+    group: GroupUnderTest, point: Point
+) -> None:
     """The third process gets the partitions of the first, after kills while STABLE and during the takeover."""
-    other, victim = world.worker("other"), world.victim()
+    other, victim = group.worker("other"), group.victim()
     owned = victim.settled(6)
     other.settled(6)
-    world.leave_uncommitted(victim, held=6)
-    before, calls = world.describe(), list(other.notes.calls)
+    group.leave_uncommitted(victim, held=6)
+    before, calls = group.describe(), list(other.notes.calls)
     victim.kill()
-    world.bury(victim)
-    assert world.excused.total() == 6 * DEPTH
-    second = world.victim(point, is_armed=True)
+    group.expect_redelivery(victim)
+    assert group.expected_repeats.total() == 6 * DEPTH
+    second = group.victim(point, is_armed=True)
     second.died()
     assert second.account.records == []
-    world.produce()
-    third = world.victim()
+    group.produce()
+    third = group.victim()
     assert third.settled(6) == owned
-    world.everything_seen(third)
-    world.check()
-    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+    group.wait_for_all_records(third)
+    group.check()
+    assert (other.notes.calls, group.describe().epoch) == (calls, before.epoch)
 
 
 # ---- RECONCILE, ACK --------------------------------------------------------------------------------------------------
@@ -143,74 +145,74 @@ WHEN_REVOKING = {
     ("version", "point"),
     on_versions(*WHEN_REVOKING, also_on_oldest=(Point.COMMIT_UNSENT, Point.IN_ON_REVOKE)),
 )
-def test_restart_after_a_kill_while_revoking_gets_the_retained_partitions(world: World, point: Point) -> None:
+def test_restart_after_a_kill_while_revoking_gets_the_retained_partitions(group: GroupUnderTest, point: Point) -> None:
     """A third member joins.
 
     The restarted member gets what it was to retain, and the others revoke only what the third member gets.
     """
-    other, victim = world.worker("other"), world.victim(point)
+    other, victim = group.worker("other"), group.victim(point)
     former = victim.settled(6)
     other.settled(6)
-    world.leave_uncommitted(victim, held=6)
+    group.leave_uncommitted(victim, held=6)
     victim.arm()
     calls = list(other.notes.calls)
-    newcomer = world.worker("newcomer")
+    newcomer = group.worker("newcomer")
     victim.died()
-    world.bury(victim)
-    assert world.excused.total() == WHEN_REVOKING[point] * DEPTH
-    after = world.describe()
-    kept = world.target(after)
+    group.expect_redelivery(victim)
+    assert group.expected_repeats.total() == WHEN_REVOKING[point] * DEPTH
+    after = group.describe()
+    kept = group.target(after)
     assert kept < former
-    world.produce()
-    again = world.victim()
+    group.produce()
+    again = group.victim()
     assert again.settled(4) == kept
     other.settled(4)
     newcomer.settled(4)
-    world.everything_seen(again)
-    world.check()
+    group.wait_for_all_records(again)
+    group.check()
     assert again.account.calls == [("assign", tuple(sorted(kept)))]
     (given_up,) = other.notes.calls[len(calls) :]
     assert given_up[0] == "revoke"
     assert len(given_up[1]) == 2
     assert {name for name, _ in newcomer.notes.calls} == {"assign"}
     assert sum(len(partitions) for partitions in newcomer.notes.named("assign")) == 4
-    assert world.describe().epoch == after.epoch
+    assert group.describe().epoch == after.epoch
 
 
 WHEN_ASSIGNING = (Point.IN_ON_ASSIGN, Point.ACK_UNSENT, Point.ACK_UNHEARD)
 
 
 @pytest.mark.parametrize(("version", "point"), on_versions(*WHEN_ASSIGNING, also_on_oldest=(Point.IN_ON_ASSIGN,)))
-def test_restart_after_a_kill_while_assigning_gets_the_whole_target(world: World, point: Point) -> None:
+def test_restart_after_a_kill_while_assigning_gets_the_whole_target(group: GroupUnderTest, point: Point) -> None:
     """A third member leaves permanently.
 
     The restarted member gets its own partitions and those that it was about to take over.
     """
-    other, victim, leaver = world.worker("other"), world.victim(point), world.worker("leaver")
+    other, victim, leaver = group.worker("other"), group.victim(point), group.worker("leaver")
     former = victim.settled(4)
     other.settled(4)
     leaver.settled(4)
-    world.leave_uncommitted(victim, held=4)
-    leaver.wait(lambda w: not world.missing_of(partitions_of(w)), "its records")
+    group.leave_uncommitted(victim, held=4)
+    leaver.wait(lambda w: not group.missing_of(partitions_of(w)), "its records")
     victim.arm()
     calls = list(other.notes.calls)
     leaver.stop("leave")
     victim.died()
-    world.bury(victim)
-    assert world.excused.total() == 4 * DEPTH
-    after = world.describe()
-    target = world.target(after)
+    group.expect_redelivery(victim)
+    assert group.expected_repeats.total() == 4 * DEPTH
+    after = group.describe()
+    target = group.target(after)
     assert former < target
-    world.produce()
-    again = world.victim()
+    group.produce()
+    again = group.victim()
     assert again.settled(6) == target
     other.settled(6)
-    world.everything_seen(again)
-    world.check()
+    group.wait_for_all_records(again)
+    group.check()
     assert again.account.calls == [("assign", tuple(sorted(target)))]
     assert {name for name, _ in other.notes.calls[len(calls) :]} == {"assign"}
     assert sum(len(partitions) for _, partitions in other.notes.calls[len(calls) :]) == 2
-    assert world.describe().epoch == after.epoch
+    assert group.describe().epoch == after.epoch
 
 
 # ---- UNSUBSCRIBING ---------------------------------------------------------------------------------------------------
@@ -228,27 +230,27 @@ WHEN_LEAVING = {
     ("version", "point"),
     on_versions(*WHEN_LEAVING, also_on_oldest=(Point.IN_LAST_ON_REVOKE, Point.LEAVE_UNHEARD)),
 )
-def test_restart_after_a_kill_while_leaving_gets_the_same_partitions(world: World, point: Point) -> None:
+def test_restart_after_a_kill_while_leaving_gets_the_same_partitions(group: GroupUnderTest, point: Point) -> None:
     """The group keeps the place, whether or not the coordinator received the leave.
 
     Committed records are not repeated.
     """
-    other, victim = world.worker("other"), world.victim(point)
+    other, victim = group.worker("other"), group.victim(point)
     owned = victim.settled(6)
     other.settled(6)
-    world.leave_uncommitted(victim, held=6)
+    group.leave_uncommitted(victim, held=6)
     victim.arm()
-    before, calls = world.describe(), list(other.notes.calls)
+    before, calls = group.describe(), list(other.notes.calls)
     victim.order(Order.CLOSE)
     victim.died()
-    world.bury(victim)
-    assert world.excused.total() == WHEN_LEAVING[point] * DEPTH
-    world.produce()
-    again = world.victim()
+    group.expect_redelivery(victim)
+    assert group.expected_repeats.total() == WHEN_LEAVING[point] * DEPTH
+    group.produce()
+    again = group.victim()
     assert again.settled(6) == owned
-    world.everything_seen(again)
-    world.check()
-    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+    group.wait_for_all_records(again)
+    group.check()
+    assert (other.notes.calls, group.describe().epoch) == (calls, before.epoch)
     assert again.account.calls == [("assign", tuple(sorted(owned)))]
 
 
@@ -256,15 +258,17 @@ def test_restart_after_a_kill_while_leaving_gets_the_same_partitions(world: Worl
 
 
 @pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
-def classic(request: pytest.FixtureRequest, broker_pool: RunBrokers, tmp_path: Path) -> Iterator[World]:
+def classic(request: pytest.FixtureRequest, broker_pool: RunBrokers, tmp_path: Path) -> Iterator[GroupUnderTest]:
     """A new classic group; sessions of 45 s."""
     version, mode = request.param
-    with a_world(broker_pool.shared(version), tmp_path, mode) as world:
-        yield world
+    with new_group(broker_pool.shared(version), tmp_path, mode) as group:
+        yield group
 
 
 @pytest.mark.parametrize("point", [Point.IN_ON_REVOKE, Point.IN_ON_ASSIGN])
-def test_restart_after_a_kill_in_a_classic_callback_completes_the_rebalance(classic: World, point: Point) -> None:
+def test_restart_after_a_kill_in_a_classic_callback_completes_the_rebalance(
+    classic: GroupUnderTest, point: Point
+) -> None:
     """A third member joins. The replacement takes the killed process's place, so no member waits for its session."""
     other, victim = classic.worker("other"), classic.victim(point)
     victim.settled(6)
@@ -273,18 +277,18 @@ def test_restart_after_a_kill_in_a_classic_callback_completes_the_rebalance(clas
     victim.arm()
     newcomer = classic.worker("newcomer")
     victim.died()
-    classic.bury(victim)
+    classic.expect_redelivery(victim)
     classic.produce()
     again = classic.victim()
     again.settled(4)
     other.settled(4)
     newcomer.settled(4)
-    classic.everything_seen(again)
+    classic.wait_for_all_records(again)
     classic.check()
     assert (other.notes.errors, newcomer.notes.errors, again.account.errors) == ([], [], [])
 
 
-def test_restart_after_a_kill_in_a_classic_close_gets_the_same_partitions(classic: World) -> None:
+def test_restart_after_a_kill_in_a_classic_close_gets_the_same_partitions(classic: GroupUnderTest) -> None:
     """A static member sends no leave when it closes.
 
     The group keeps its place, and committed records are not repeated.
@@ -296,10 +300,10 @@ def test_restart_after_a_kill_in_a_classic_close_gets_the_same_partitions(classi
     victim.arm()
     victim.order(Order.CLOSE)
     victim.died()
-    classic.bury(victim)
-    assert classic.excused.total() == 0
+    classic.expect_redelivery(victim)
+    assert classic.expected_repeats.total() == 0
     classic.produce()
     again = classic.victim()
     assert again.settled(6) == owned
-    classic.everything_seen(again)
+    classic.wait_for_all_records(again)
     classic.check()

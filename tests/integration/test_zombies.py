@@ -18,8 +18,16 @@ from confluent_kafka import KafkaError
 
 from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
 from consumer_membership.membership.states import MemberState
+from tests.integration.group_under_test import (
+    DEPTH,
+    NEVER_MS,
+    PARTITIONS,
+    VICTIM,
+    GroupUnderTest,
+    new_group,
+    partitions_of,
+)
 from tests.integration.victim import Victim
-from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kinds import SHORT_SESSIONS
@@ -42,41 +50,41 @@ def version() -> str:
 
 
 @pytest.fixture
-def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
+def group(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[GroupUnderTest]:
     """A new group; sessions of 45 s."""
-    with a_world(broker_pool.shared(version), tmp_path) as world:
-        yield world
+    with new_group(broker_pool.shared(version), tmp_path) as group:
+        yield group
 
 
 @pytest.fixture
-def quick(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
+def quick(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[GroupUnderTest]:
     """A new group whose sessions end after 6 s."""
-    with a_world(broker_pool.shared(version, properties=SHORT_SESSIONS), tmp_path) as world:
-        yield world
+    with new_group(broker_pool.shared(version, properties=SHORT_SESSIONS), tmp_path) as group:
+        yield group
 
 
 @pytest.fixture
-def proxy(world: World) -> Iterator[Proxy]:
+def proxy(group: GroupUnderTest) -> Iterator[Proxy]:
     """The victim's connection to the broker with long sessions."""
-    with Proxy(world.broker.bootstrap_servers) as proxy:
+    with Proxy(group.broker.bootstrap_servers) as proxy:
         yield proxy
 
 
-def behind(proxy: Proxy, world: World, **config: Any) -> Victim:
+def behind(proxy: Proxy, group: GroupUnderTest, **config: Any) -> Victim:
     """A victim behind this proxy that reconnects quickly."""
-    return world.victim(servers=proxy.address, reconnect_backoff_max_ms=300, **config)
+    return group.victim(servers=proxy.address, reconnect_backoff_max_ms=300, **config)
 
 
-def commit_everything(world: World, *workers: Worker) -> dict[int, int]:
+def commit_everything(group: GroupUnderTest, *workers: Worker) -> dict[int, int]:
     """Make these members commit all records, which must be all records of their partitions.
 
     Return the committed offsets.
     """
     for worker in workers:
-        worker.wait(lambda w: not world.missing_of(partitions_of(w)), "its records")
+        worker.wait(lambda w: not group.missing_of(partitions_of(w)), "its records")
         worker.order(lambda consumer: consumer.commit(asynchronous=False))
-        worker.wait(lambda w: {world.depth}.issuperset(map(world.committed().get, partitions_of(w))), "its commit")
-    return world.committed()
+        worker.wait(lambda w: {group.depth}.issuperset(map(group.committed().get, partitions_of(w))), "its commit")
+    return group.committed()
 
 
 def seconds_passed(worker: Worker, seconds: float) -> None:
@@ -108,14 +116,14 @@ def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int
 
 
 @contextmanager
-def nothing_changes(world: World, *workers: Worker) -> Iterator[None]:
+def nothing_changes(group: GroupUnderTest, *workers: Worker) -> Iterator[None]:
     """Committed offsets, the group's epoch, and these members' callbacks and errors do not change."""
-    before = ([list(worker.notes.calls) for worker in workers], world.committed(), world.describe().epoch)
+    before = ([list(worker.notes.calls) for worker in workers], group.committed(), group.describe().epoch)
     yield
-    assert ([worker.notes.calls for worker in workers], world.committed(), world.describe().epoch) == before
+    assert ([worker.notes.calls for worker in workers], group.committed(), group.describe().epoch) == before
 
 
-def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> frozenset[int]:
+def holding_uncommitted(group: GroupUnderTest, victim: Victim, *bystanders: Worker) -> frozenset[int]:
     """Settle the group and give the victim records that it commits, then records that it does not.
 
     Return what it owns.
@@ -123,7 +131,7 @@ def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> fr
     owned = victim.settled(6)
     for worker in bystanders:
         worker.settled(6)
-    world.leave_uncommitted(victim, held=6)
+    group.leave_uncommitted(victim, held=6)
     return owned
 
 
@@ -136,20 +144,22 @@ def goes_on_with_a_commit(victim: Victim) -> None:
 # ---- stopped before the first join -----------------------------------------------------------------------------------
 
 
-def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(world: World, proxy: Proxy) -> None:
+def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(
+    group: GroupUnderTest, proxy: Proxy
+) -> None:
     """The process is stopped before its join, replaced and resumed.
 
     It waits for the holder and joins when the holder has left.
     """
     proxy.hold_from(FIND_COORDINATOR)
-    victim = behind(proxy, world)
+    victim = behind(proxy, group)
     victim.wait(lambda a: "JOINING" in (a.state, *a.states), "its first poll")
     victim.stop()
-    newcomer = world.worker(VICTIM)
+    newcomer = group.worker(VICTIM)
     newcomer.settled(PARTITIONS)
     seconds_passed(newcomer, NEWEST_FOR_S)
     proxy.heal()
-    with nothing_changes(world, newcomer):
+    with nothing_changes(group, newcomer):
         victim.go_on()
         proxy.wait(lambda: proxy.passed[CONSUMER_GROUP_DESCRIBE] >= DESCRIPTIONS, "a member that waits")
         # A holder that was taken over would be fenced now.
@@ -163,20 +173,20 @@ def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_stopped_holder_ends_when_it_resumes_after_a_takeover(world: World) -> None:
+def test_stopped_holder_ends_when_it_resumes_after_a_takeover(group: GroupUnderTest) -> None:
     """The holder is fenced and FATAL and calls on_lost.
 
     Its uncommitted records go to the newcomer, and it never takes over in return.
     """
-    other, victim = world.worker("other"), world.victim()
-    owned = holding_uncommitted(world, victim, other)
+    other, victim = group.worker("other"), group.victim()
+    owned = holding_uncommitted(group, victim, other)
     victim.stop()
     calls = list(other.notes.calls)
-    newcomer = world.worker(VICTIM)
+    newcomer = group.worker(VICTIM)
     newcomer.settled(6)
-    world.produce()
-    commit_everything(world, newcomer, other)
-    with nothing_changes(world, newcomer, other):
+    group.produce()
+    commit_everything(group, newcomer, other)
+    with nothing_changes(group, newcomer, other):
         goes_on_with_a_commit(victim)
         ends_for(victim, newcomer, other)
     assert (partitions_of(newcomer), other.notes.calls) == (owned, calls)
@@ -191,7 +201,7 @@ def test_stopped_holder_ends_when_it_resumes_after_a_takeover(world: World) -> N
     ],
 )
 def test_stopped_holder_ends_when_it_resumes_after_its_session_and_a_replacement(
-    quick: World, max_poll_interval_ms: int
+    quick: GroupUnderTest, max_poll_interval_ms: int
 ) -> None:
     """Its partitions moved to other members and another process has its id, so the former holder ends."""
     other, victim = quick.worker("other"), quick.victim(max_poll_interval_ms=max_poll_interval_ms)
@@ -218,7 +228,7 @@ def test_stopped_holder_ends_when_it_resumes_after_its_session_and_a_replacement
     ],
 )
 def test_stopped_member_rejoins_after_its_session(
-    quick: World, max_poll_interval_ms: int, instance_id: str | None
+    quick: GroupUnderTest, max_poll_interval_ms: int, instance_id: str | None
 ) -> None:
     """Other members got its partitions.
 
@@ -237,36 +247,36 @@ def test_stopped_member_rejoins_after_its_session(
     comes_back(quick, victim, other)
 
 
-def comes_back(world: World, victim: Victim, other: Worker) -> None:
+def comes_back(group: GroupUnderTest, victim: Victim, other: Worker) -> None:
     """It gets partitions again and reads new records; it committed nothing meanwhile."""
-    committed = world.committed()
+    committed = group.committed()
     victim.wait(lambda a: a.calls[-1][0] == "assign", "a new share")
     victim.settled(6)
     other.settled(6)
-    assert all(now >= committed[p] for p, now in world.committed().items())
-    world.produce()
-    victim.wait(lambda a: not world.missing_of(a.owned), "new records")
+    assert all(now >= committed[p] for p, now in group.committed().items())
+    group.produce()
+    victim.wait(lambda a: not group.missing_of(a.owned), "new records")
     assert not [error for error in victim.account.errors if error["is_fatal"]]
     victim.commit()
-    commit_everything(world, other)
-    assert set(world.committed().values()) == {world.depth}
+    commit_everything(group, other)
+    assert set(group.committed().values()) == {group.depth}
 
 
-def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(world: World) -> None:
+def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(group: GroupUnderTest) -> None:
     """Its session lasts, so it keeps its partitions, and other members see no change.
 
     Either it left briefly (on_lost, and back as the same instance) or its poll was seen in time; that depends on which
     of its threads runs first.
     """
-    other, victim = world.worker("other"), world.victim(max_poll_interval_ms=POLL_INTERVAL_MS)
-    owned = holding_uncommitted(world, victim, other)
+    other, victim = group.worker("other"), group.victim(max_poll_interval_ms=POLL_INTERVAL_MS)
+    owned = holding_uncommitted(group, victim, other)
     known = len(victim.account.calls)
-    with nothing_changes(world, other):
+    with nothing_changes(group, other):
         victim.stop()
         seconds_passed(other, POLL_INTERVAL_MS / 1000 + 0.5)
         victim.go_on()
-        world.produce()
-        victim.wait(lambda a: not world.missing_of(a.owned) and len(a.owned) == 6, "new records")
+        group.produce()
+        victim.wait(lambda a: not group.missing_of(a.owned) and len(a.owned) == 6, "new records")
         assert victim.settled(6) == owned
     assert [name for name, _ in victim.account.calls[known:]] in ([], ["lost", "assign"])
     assert not [error for error in victim.account.errors if error["is_fatal"]]
@@ -276,49 +286,51 @@ def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(wor
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_disconnected_holder_ends_when_it_reconnects_after_a_takeover(world: World, proxy: Proxy) -> None:
+def test_disconnected_holder_ends_when_it_reconnects_after_a_takeover(group: GroupUnderTest, proxy: Proxy) -> None:
     """A commit that was in flight when the network was cut arrives after the takeover and is refused."""
-    other, victim = world.worker("other"), behind(proxy, world, auto_commit_interval_ms=500)
+    other, victim = group.worker("other"), behind(proxy, group, auto_commit_interval_ms=500)
     victim.settled(6)
     other.settled(6)
     proxy.hold_from(OFFSET_COMMIT)
-    world.produce()
+    group.produce()
     proxy.wait(lambda: proxy.held[OFFSET_COMMIT] > 0, "a commit under way")
-    newcomer = world.worker(VICTIM)
+    newcomer = group.worker(VICTIM)
     newcomer.settled(6)
-    world.produce()
-    commit_everything(world, newcomer, other)
-    with nothing_changes(world, newcomer, other):
+    group.produce()
+    commit_everything(group, newcomer, other)
+    with nothing_changes(group, newcomer, other):
         proxy.heal()
         proxy.wait(lambda: proxy.passed[OFFSET_COMMIT] > 0, "the late commit")
         ends_for(victim, newcomer, other, commits=0)
 
 
-def test_holder_whose_connections_were_reset_ends_after_a_takeover(world: World, proxy: Proxy) -> None:
+def test_holder_whose_connections_were_reset_ends_after_a_takeover(group: GroupUnderTest, proxy: Proxy) -> None:
     """The holder connects again, is fenced, and ends."""
-    other, victim = world.worker("other"), behind(proxy, world)
-    holding_uncommitted(world, victim, other)
+    other, victim = group.worker("other"), behind(proxy, group)
+    holding_uncommitted(group, victim, other)
     proxy.cut()
-    newcomer = world.worker(VICTIM)
+    newcomer = group.worker(VICTIM)
     newcomer.settled(6)
-    world.produce()
-    commit_everything(world, newcomer, other)
+    group.produce()
+    commit_everything(group, newcomer, other)
     proxy.wait(lambda: proxy.refused > 0, "an attempt to connect")
-    with nothing_changes(world, newcomer, other):
+    with nothing_changes(group, newcomer, other):
         proxy.heal()
         ends_for(victim, newcomer, other)
 
 
 @pytest.mark.parametrize("kind", ["held", "given up", "forgotten", "reset"])
-def test_short_network_cut_changes_no_assignment_and_repeats_no_record(world: World, proxy: Proxy, kind: str) -> None:
+def test_short_network_cut_changes_no_assignment_and_repeats_no_record(
+    group: GroupUnderTest, proxy: Proxy, kind: str
+) -> None:
     """No member gets a callback or an error, partitions and epoch stay, and each record comes once.
 
     The heartbeat timeout is one second here instead of ten, and that of other requests two instead of sixty.
     """
-    other, victim = world.worker("other"), behind(proxy, world, request_timeout_s=1.0, socket_timeout_ms=2000)
-    owned = holding_uncommitted(world, victim, other)
+    other, victim = group.worker("other"), behind(proxy, group, request_timeout_s=1.0, socket_timeout_ms=2000)
+    owned = holding_uncommitted(group, victim, other)
     known, ids = list(victim.account.calls), list(victim.account.member_ids)
-    with nothing_changes(world, other):
+    with nothing_changes(group, other):
         if kind == "reset":
             proxy.cut()
             proxy.wait(lambda: proxy.refused >= 3, "attempts to connect")
@@ -327,22 +339,22 @@ def test_short_network_cut_changes_no_assignment_and_repeats_no_record(world: Wo
             proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
         if kind in ("given up", "forgotten"):
             proxy.wait(lambda: proxy.held[FIND_COORDINATOR] > 0, "the end of its patience with the heartbeat")
-        world.produce()
+        group.produce()
         proxy.heal(forgets=kind == "forgotten")
-        victim.wait(lambda a: not world.missing_of(a.owned), "new records")
+        victim.wait(lambda a: not group.missing_of(a.owned), "new records")
         beats = proxy.passed[HEARTBEAT]
         proxy.wait(lambda: proxy.passed[HEARTBEAT] >= beats + 3, "heartbeats")
     assert victim.settled(6) == owned
     assert (victim.account.calls, victim.account.member_ids) == (known, ids)
     assert not [error for error in victim.account.errors if error["is_fatal"]]
     victim.commit()
-    commit_everything(world, other)
-    assert set(world.committed().values()) == {world.depth}
-    world.check()
+    commit_everything(group, other)
+    assert set(group.committed().values()) == {group.depth}
+    group.check()
 
 
 @pytest.mark.parametrize("kind", ["held", "reset"])
-def test_network_cut_beyond_the_session_loses_the_partitions_and_rejoins(quick: World, kind: str) -> None:
+def test_network_cut_beyond_the_session_loses_the_partitions_and_rejoins(quick: GroupUnderTest, kind: str) -> None:
     """Its session ends and other members get its partitions. When the network is back, it calls on_lost and rejoins."""
     with Proxy(quick.broker.bootstrap_servers) as proxy:
         other, victim = quick.worker("other"), behind(proxy, quick)

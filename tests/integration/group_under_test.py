@@ -1,4 +1,4 @@
-"""One group on a real broker, its members one after the other, and the books on every record that they were given."""
+"""A group on a real broker, its members one after the other, and the records that each of them received."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NEVER_MS = 600_000
 
 
 @dataclass(slots=True)
-class World:
-    """A topic, a group, its members one after the other, and the books on every record."""
+class GroupUnderTest:
+    """A topic, a group, its members one after the other, and the records that each of them received."""
 
     broker: Broker
     topic: str
-    group: str
+    group_id: str
     folder: Path
     members: ExitStack
-    #: How its members are members (`grounds`).
+    #: The membership options of its members (`grounds`).
     mode: Mapping[str, object] = field(default_factory=lambda: CONSUMER)
     victims: list[Victim] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
     produced: int = 0
-    #: (partition, offset) that a killed victim had been given and not committed, by the coordinator's books.
-    excused: Counter[tuple[int, int]] = field(default_factory=Counter)
+    #: Each (partition, offset) that a killed victim had received and, according to the coordinator, not committed.
+    expected_repeats: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     # ---- actors ----
 
@@ -57,7 +57,7 @@ class World:
         """Start a process of the static member."""
         victim = Victim(
             servers or self.broker.bootstrap_servers,
-            self.group,
+            self.group_id,
             self.topic,
             self.folder,
             dies_at=dies_at,
@@ -71,7 +71,7 @@ class World:
     def worker(self, instance_id: str) -> Worker:
         """Start another static member, in a thread."""
         config: dict[str, Any] = {**self.mode, "group_instance_id": instance_id, "auto_commit_interval_ms": NEVER_MS}
-        worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], **config)
+        worker = Worker(self.broker.bootstrap_servers, self.group_id, [self.topic], **config)
         self.workers.append(self.members.enter_context(worker))
         return worker
 
@@ -85,7 +85,7 @@ class World:
         self.produced += count
 
     def leave_uncommitted(self, victim: Victim, *, held: int) -> None:
-        """Have it commit DEPTH records of each of its partitions, and be given DEPTH more of each."""
+        """Have it commit DEPTH records of each of its partitions, and receive DEPTH more of each."""
         self.produce()
         victim.wait(lambda a: len(a.records) == held * DEPTH, "the first records")
         assert set(victim.commit().values()) == {DEPTH}
@@ -98,26 +98,26 @@ class World:
         return self.produced // PARTITIONS
 
     def seen(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) was given to an application."""
+        """How often each (partition, offset) was delivered to an application."""
         seen = Counter((p, o) for victim in self.victims for p, o, _ in victim.account.records)
         seen.update((p, o) for worker in self.workers for _, p, o, _ in worker.notes.records)
         return seen
 
     def numbers(self) -> set[int]:
-        """The numbers of the records that were given to an application."""
+        """The numbers of the records that were delivered to an application."""
         numbers = {number for victim in self.victims for _, _, number in victim.account.records}
         return numbers | {int(value) for worker in self.workers for *_, value in worker.notes.records}
 
-    def bury(self, victim: Victim) -> dict[int, int]:
-        """Read what is committed now that this process is dead: what it had beyond may come again. Those offsets."""
+    def expect_redelivery(self, victim: Victim) -> dict[int, int]:
+        """Return the committed offsets after this process was killed: its records beyond them may be redelivered."""
         offsets = self.committed()
         for known in victim.account.commits:
             assert all(offsets[p] >= at for p, at in known.items()), "a commit that was answered is there"
-        self.excused.update((p, o) for p, o, _ in victim.account.records if o >= offsets[p])
+        self.expected_repeats.update((p, o) for p, o, _ in victim.account.records if o >= offsets[p])
         return offsets
 
-    def everything_seen(self, victim: Victim) -> None:
-        """Wait until each record was delivered; `victim` is the member that lives."""
+    def wait_for_all_records(self, victim: Victim) -> None:
+        """Wait until each record was delivered; `victim` is the member that is alive."""
         victim.wait(lambda a: not self.missing_of(a.owned), "all records of its partitions")
         for worker in self.workers:
             worker.wait(lambda w: not self.missing_of(partitions_of(w)), "all records of its partitions")
@@ -126,18 +126,18 @@ class World:
         """Return the records of these partitions that were not delivered yet."""
         return {number for number in set(range(self.produced)) - self.numbers() if number % PARTITIONS in partitions}
 
-    # ---- the coordinator's books ----
+    # ---- the coordinator's state ----
 
     def committed(self) -> dict[int, int]:
         """The committed offset of each partition."""
-        return committed(self.broker, self.group, self.topic, PARTITIONS)
+        return committed(self.broker, self.group_id, self.topic, PARTITIONS)
 
     def describe(self) -> GroupDescription:
         """The group as its coordinator knows it."""
-        return GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group).group
+        return GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group_id).group
 
     def target(self, described: GroupDescription) -> frozenset[int]:
-        """What the coordinator means for the victim's instance id."""
+        """The target assignment of the member with the victim's instance id."""
         (member,) = [member for member in described.members if member.instance_id == VICTIM]
         assert member.target is not None
         return frozenset(partition for _, partition in member.target)
@@ -146,17 +146,19 @@ class World:
         """No record is lost, and twice came exactly what the killed processes had not committed."""
         seen = self.seen()
         assert self.numbers() == set(range(self.produced))
-        assert Counter({place: count - 1 for place, count in seen.items() if count > 1}) == self.excused
+        assert Counter({place: count - 1 for place, count in seen.items() if count > 1}) == self.expected_repeats
 
 
 @contextmanager
-def a_world(broker: Broker, folder: Path, mode: Mapping[str, object] = CONSUMER) -> Iterator[World]:
+def new_group(broker: Broker, folder: Path, mode: Mapping[str, object] = CONSUMER) -> Iterator[GroupUnderTest]:
     """A new topic and a new group; its members are ended with it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     with ExitStack() as members:
-        yield World(broker=broker, topic=topic, group=unique("group"), folder=folder, members=members, mode=mode)
+        yield GroupUnderTest(
+            broker=broker, topic=topic, group_id=unique("group"), folder=folder, members=members, mode=mode
+        )
 
 
 def partitions_of(worker: Worker) -> frozenset[int]:
-    """What it owns, by number."""
+    """The numbers of its partitions."""
     return frozenset(partition for _, partition in worker.owned)
