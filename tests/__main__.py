@@ -214,7 +214,7 @@ def chaos(stage: Running) -> int:
 
 
 def planted(stage: Running) -> int:
-    """Each planted bug of the package and of the checker is reported by a round of the small world of chaos."""
+    """Each planted bug of the package and of the checker is reported by a small round of chaos."""
     return stage.python("-m", "tests.chaos", "--planted")
 
 

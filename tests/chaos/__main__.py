@@ -22,10 +22,10 @@ from typing import Self
 from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from tests.chaos import small
 from tests.chaos.faults import KINDS, UPGRADES
-from tests.chaos.plan import MEMBER_WORDS, RoundPlan, covering, draw
+from tests.chaos.plan import MEMBER_FEATURES, RoundPlan, covering, draw
 from tests.chaos.report import table
 from tests.chaos.rounds import Outcome, run_round
-from tests.chaos.world import NODES, Cluster, cluster
+from tests.chaos.testbed import NODES, Cluster, cluster
 from tests.support import seeds
 from tests.support.versions import NEWEST
 
@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, metavar="M", help="begin rounds for this many minutes")
     parser.add_argument("--replay", type=int, action="append", metavar="SEED", help="repeat the round of this seed")
     parser.add_argument("--faults", default="", metavar="A,B", help=f"only these: {', '.join(KINDS)}")
-    parser.add_argument("--members", default="", metavar="A,B", help=f"only these: {', '.join(sorted(MEMBER_WORDS))}")
+    parser.add_argument(
+        "--members", default="", metavar="A,B", help=f"only these: {', '.join(sorted(MEMBER_FEATURES))}"
+    )
     parser.add_argument("--keep", type=Path, default=RESULTS, metavar="DIR", help="the folder of failed rounds")
     parser.add_argument("--keep-all", action="store_true", help="also keep the folders of rounds that passed")
     parser.add_argument(
@@ -60,16 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.planted is not None:
         return small.run_planted(options.planted)
     names = [name for name in options.faults.split(",") if name]
-    words = frozenset(word for word in options.members.split(",") if word)
-    if unknown := [*(set(names) - KINDS.keys()), *(words - MEMBER_WORDS)]:
+    features = frozenset(word for word in options.members.split(",") if word)
+    if unknown := [*(set(names) - KINDS.keys()), *(features - MEMBER_FEATURES)]:
         parser.error(f"{', '.join(sorted(unknown))}: there is no such fault or member")
     kinds = {name: KINDS[name] for name in names} or KINDS
     seed = seeds.fresh_seed() if options.seed is None else options.seed
     rounds = options.rounds or (None if options.minutes and not options.list else 1)
     nodes = range(1, NODES + 1)
-    plans: Iterable[RoundPlan] = (draw(one, kinds, nodes, words) for one in options.replay or ())
+    plans: Iterable[RoundPlan] = (draw(one, kinds, nodes, features) for one in options.replay or ())
     if not options.replay:
-        plans = islice(covering(Random(seed), kinds, nodes, words), rounds)  # noqa: S311 - repeatable
+        plans = islice(covering(Random(seed), kinds, nodes, features), rounds)  # noqa: S311 - repeatable
     if options.list:
         print("\n".join(map(str, plans)))
         return 0
@@ -98,7 +100,7 @@ class Clusters:
 
     def of(self, plan: RoundPlan) -> Cluster:
         """Return the cluster for this round: of the version before the newest one if the round upgrades it."""
-        is_upgraded = bool(plan.words & UPGRADES)
+        is_upgraded = bool(plan.features & UPGRADES)
         if self._present is None or is_upgraded:
             self._stack.close()
             version = SUPPORTED_VERSIONS[-2] if is_upgraded else NEWEST
@@ -128,7 +130,7 @@ def _run(plans: Iterable[RoundPlan], keep: Path, minutes: float | None, *, keeps
             if outcome.has_passed and not keeps_all:
                 shutil.rmtree(folder)
                 continue
-            lines = [*outcome.troubles, *map(str, outcome.verdict.violations)]
+            lines = [*outcome.problems, *map(str, outcome.verdict.violations)]
             for line in lines[:_SHOWN]:
                 print(f"    {line}", flush=True)
             if len(lines) > _SHOWN:

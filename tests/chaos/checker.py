@@ -25,10 +25,10 @@ _S = 1_000_000_000
 FALSE_CONSUMING_NS = 30 * _S
 #: A member that received a record this long before and after a sample does not need a restart.
 ALIVE_NS = 2 * _S
-#: Statements that are older do not describe a living member at the end.
+#: Statements that are older do not describe a live member at the end.
 RECENT_NS = 5 * _S
 #: The verdicts of a member in a group that has consumed everything.
-_CALM_VERDICTS = frozenset({"consuming", "idle", "paused", None})
+_STEADY_VERDICTS = frozenset({"consuming", "idle", "paused", None})
 
 
 _FAULTS = (h.FaultBegan, h.Killed, h.Evicted, h.OffsetsReset, h.Recreated)
@@ -53,7 +53,7 @@ class Rule(StrEnum):
         OWNERS_BY_LEASE: A member with leases received a record after its lease, or after a newer owner's first one.
         TRANSACTIONS: A source record has no result, or more than one, in the output of transactions.
         STATEMENT: A sample of `membership()` or `health()` was false, or a lease was longer than a session.
-        NOT_SETTLED: The group did not consume to the end after the faults, or is not calm.
+        NOT_SETTLED: The group did not consume to the end after the faults, or is not in a steady state.
     """
 
     LOST = "lost"
@@ -303,7 +303,7 @@ class _Checker:
             case h.Settled():
                 self._settled_ns = self._at_ns
                 for process in self.processes.values():
-                    self._judge_calm(process)
+                    self._judge_steady_state(process)
             case h.Produced() | h.FaultBegan() | h.FaultEnded() | h.Recreated():
                 pass
             case _:
@@ -425,12 +425,12 @@ class _Checker:
         log.receptions[event.number] += 1
         if log.receptions[event.number] > 1:
             self._repeated += 1
-            self._judge_calm_repeat(log, event)
+            self._judge_repeat_without_faults(log, event)
         log.read = max(log.read, event.offset + 1)
         if process.started.commits_automatically or not process.started.has_callbacks:
             log.reachable = max(log.reachable, event.offset + 1)
 
-    def _judge_calm_repeat(self, log: _Log, event: h.Received) -> None:
+    def _judge_repeat_without_faults(self, log: _Log, event: h.Received) -> None:
         former = [ownership for ownership in log.ownerships if ownership.ended_ns < inf]
         if self._has_faults or not former or any(ownership.was_lost for ownership in former):
             return
@@ -648,14 +648,14 @@ class _Checker:
             if is_wrong and at_ns < (self._settled_ns or 0):
                 self._report(Rule.TRANSACTIONS, f"{partition}@{offset} has {count} results of group {group}")
 
-    def _judge_calm(self, process: _Process) -> None:
+    def _judge_steady_state(self, process: _Process) -> None:
         if process.last_statement is None or process.started.is_manual or process.is_closed or process.is_killed:
             return
         at_ns, statement = process.last_statement
         if at_ns < self._at_ns - RECENT_NS:
             return
-        is_calm = statement.verdict in _CALM_VERDICTS and not (statement.stalled or statement.would_restart_help)
-        if statement.state != "STABLE" or not is_calm:
+        is_steady = statement.verdict in _STEADY_VERDICTS and not (statement.stalled or statement.would_restart_help)
+        if statement.state != "STABLE" or not is_steady:
             self._report(
                 Rule.NOT_SETTLED,
                 f"{process.name} is still {statement.state}, {statement.verdict}; stalled: {_named(statement.stalled)}",

@@ -1,7 +1,7 @@
 """The faults: each is a context manager that begins and ends the fault; its kind has the duration.
 
-A fault receives the world, its target and a number for its own random choices. It must end in a state in which the
-group can consume to the end of the topic; `World.heal` is called in any case.
+A fault receives the testbed, its target and a number for its own random choices. It must end in a state in which the
+group can consume to the end of the topic; `Testbed.heal` is called in any case.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tests.chaos.plan import (
     MemberPlan,
     Protocol,
 )
-from tests.chaos.world import READY_S, Member, Task, World
+from tests.chaos.testbed import READY_S, Member, Task, Testbed
 from tests.support.versions import NEWEST
 
-Fault: TypeAlias = Callable[[World, str, int], AbstractContextManager[None]]
+Fault: TypeAlias = Callable[[Testbed, str, int], AbstractContextManager[None]]
 
 _KINDS: dict[str, FaultKind] = {}
 _FAULTS: dict[str, Fault] = {}
@@ -58,10 +58,10 @@ def _fault(
     longest_s: float,
     protocols: frozenset[Protocol] = frozenset(Protocol),
     is_for: Callable[[MemberPlan], bool] = lambda _: True,
-) -> Callable[[Callable[[World, str, int], Iterator[None]]], Fault]:
+) -> Callable[[Callable[[Testbed, str, int], Iterator[None]]], Fault]:
     """Put a generator function into the table."""
 
-    def register(run: Callable[[World, str, int], Iterator[None]]) -> Fault:
+    def register(run: Callable[[Testbed, str, int], Iterator[None]]) -> Fault:
         _KINDS[name] = FaultKind(
             name=name, family=family, shortest_s=shortest_s, longest_s=longest_s, protocols=protocols, is_for=is_for
         )
@@ -75,19 +75,19 @@ def _fault(
 
 
 @contextmanager
-def _without_node(world: World, node_id: int, *, kills: bool) -> Iterator[None]:
-    with world.nodes_lock:
-        (world.cluster.broker.kill_node if kills else world.cluster.broker.stop_node)(node_id)
+def _without_node(testbed: Testbed, node_id: int, *, kills: bool) -> Iterator[None]:
+    with testbed.nodes_lock:
+        (testbed.cluster.broker.kill_node if kills else testbed.cluster.broker.stop_node)(node_id)
     yield
-    with world.nodes_lock:
-        world.cluster.broker.start_node(node_id)
-        world.cluster.broker.wait_ready(READY_S)
+    with testbed.nodes_lock:
+        testbed.cluster.broker.start_node(node_id)
+        testbed.cluster.broker.wait_ready(READY_S)
 
 
 @contextmanager
-def _paused_node(world: World, node_id: int) -> Iterator[None]:
-    with world.nodes_lock:
-        pid = world.cluster.broker.node_pid(node_id)
+def _paused_node(testbed: Testbed, node_id: int) -> Iterator[None]:
+    with testbed.nodes_lock:
+        pid = testbed.cluster.broker.node_pid(node_id)
     if pid is not None:
         os.kill(pid, signal.SIGSTOP)
     yield
@@ -97,90 +97,90 @@ def _paused_node(world: World, node_id: int) -> Iterator[None]:
 
 
 @_fault("broker-kill", Family.BROKERS, 2, 8)
-def broker_kill(world: World, target: str, _: int) -> Iterator[None]:
+def broker_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Kill a node, and start it again."""
-    with _without_node(world, int(target), kills=True):
+    with _without_node(testbed, int(target), kills=True):
         yield
 
 
 @_fault("broker-stop", Family.BROKERS, 2, 8)
-def broker_stop(world: World, target: str, _: int) -> Iterator[None]:
+def broker_stop(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Stop a node cleanly, and start it again."""
-    with _without_node(world, int(target), kills=False):
+    with _without_node(testbed, int(target), kills=False):
         yield
 
 
 @_fault("broker-pause", Family.BROKERS, 1, 12)
-def broker_pause(world: World, target: str, _: int) -> Iterator[None]:
+def broker_pause(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Suspend a node: its connections stay open, without responses."""
-    with _paused_node(world, int(target)):
+    with _paused_node(testbed, int(target)):
         yield
 
 
 @_fault("coordinator-kill", Family.BROKERS, 2, 8)
-def coordinator_kill(world: World, target: str, _: int) -> Iterator[None]:
+def coordinator_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Kill the node of the group's coordinator."""
-    with _without_node(world, world.coordinator_node() or int(target), kills=True):
+    with _without_node(testbed, testbed.coordinator_node() or int(target), kills=True):
         yield
 
 
 @_fault("coordinator-stop", Family.BROKERS, 2, 8)
-def coordinator_stop(world: World, target: str, _: int) -> Iterator[None]:
+def coordinator_stop(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Stop the node of the group's coordinator cleanly."""
-    with _without_node(world, world.coordinator_node() or int(target), kills=False):
+    with _without_node(testbed, testbed.coordinator_node() or int(target), kills=False):
         yield
 
 
 @_fault("coordinator-pause", Family.BROKERS, 1, 12)
-def coordinator_pause(world: World, target: str, _: int) -> Iterator[None]:
+def coordinator_pause(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Suspend the node of the group's coordinator, also beyond a session."""
-    with _paused_node(world, world.coordinator_node() or int(target)):
+    with _paused_node(testbed, testbed.coordinator_node() or int(target)):
         yield
 
 
 @_fault("rolling-restart", Family.BROKERS, 0, 1)
-def rolling_restart(world: World, target: str, _: int) -> Iterator[None]:
+def rolling_restart(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Restart all nodes, one after the other."""
     first = int(target)
-    for node_id in sorted(world.cluster.broker.node_ids, key=lambda one: (one < first, one)):
-        with _without_node(world, node_id, kills=False):
+    for node_id in sorted(testbed.cluster.broker.node_ids, key=lambda one: (one < first, one)):
+        with _without_node(testbed, node_id, kills=False):
             pass
     yield
 
 
 @_fault("rolling-upgrade", Family.BROKERS, 0, 1)
-def rolling_upgrade(world: World, target: str, _: int) -> Iterator[None]:
+def rolling_upgrade(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Restart all nodes with the newest version, one after the other; the round has begun with an older one."""
     first = int(target)
-    for node_id in sorted(world.cluster.broker.node_ids, key=lambda one: (one < first, one)):
-        with world.nodes_lock:
-            world.cluster.broker.stop_node(node_id)
-            world.cluster.broker.start_node(node_id, NEWEST)
-            world.cluster.broker.wait_ready(READY_S)
+    for node_id in sorted(testbed.cluster.broker.node_ids, key=lambda one: (one < first, one)):
+        with testbed.nodes_lock:
+            testbed.cluster.broker.stop_node(node_id)
+            testbed.cluster.broker.start_node(node_id, NEWEST)
+            testbed.cluster.broker.wait_ready(READY_S)
     yield
 
 
 @_fault("controller-kill", Family.BROKERS, 2, 8)
-def controller_kill(world: World, target: str, _: int) -> Iterator[None]:
+def controller_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Kill the node of the active controller."""
-    with _without_node(world, world.controller_node() or int(target), kills=True):
+    with _without_node(testbed, testbed.controller_node() or int(target), kills=True):
         yield
 
 
 @_fault("disk-full", Family.BROKERS, 3, 8)
-def disk_full(world: World, target: str, _: int) -> Iterator[None]:
+def disk_full(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """A node cannot write a byte to any file; Kafka then ends it. The node is started again with space on its disk."""
-    with world.nodes_lock:
-        pid = world.cluster.broker.node_pid(int(target))
+    with testbed.nodes_lock:
+        pid = testbed.cluster.broker.node_pid(int(target))
     if pid is not None:
         # EFBIG instead of ENOSPC, for which the broker would need a file system of its own.
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
     yield
-    with world.nodes_lock:
-        world.cluster.broker.kill_node(int(target))
-        world.cluster.broker.start_node(int(target))
-        world.cluster.broker.wait_ready(READY_S)
+    with testbed.nodes_lock:
+        testbed.cluster.broker.kill_node(int(target))
+        testbed.cluster.broker.start_node(int(target))
+        testbed.cluster.broker.wait_ready(READY_S)
 
 
 # ---- members ----
@@ -190,31 +190,31 @@ _TASK_S = 120.0
 
 
 @_fault("member-kill", Family.MEMBERS, 0, 1)
-def member_kill(world: World, target: str, _: int) -> Iterator[None]:
+def member_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Kill a member; it is restarted at once."""
-    world.members[target].kill()
+    testbed.members[target].kill()
     yield
 
 
 @contextmanager
-def _kept_away(member: Member) -> Iterator[None]:
-    member.is_kept_away = True
+def _kept_down(member: Member) -> Iterator[None]:
+    member.is_kept_down = True
     yield
-    member.is_kept_away = False
+    member.is_kept_down = False
 
 
 @_fault("member-killed-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
-def member_killed_long(world: World, target: str, _: int) -> Iterator[None]:
+def member_killed_long(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Kill a member, which is restarted after its session."""
-    with _kept_away(world.members[target]):
-        world.members[target].kill()
+    with _kept_down(testbed.members[target]):
+        testbed.members[target].kill()
         yield
 
 
 @_fault("members-kill-all", Family.MEMBERS, 0, 1)
-def members_kill_all(world: World, _target: str, _: int) -> Iterator[None]:
+def members_kill_all(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """Kill all members at the same time."""
-    for member in list(world.members.values()):
+    for member in list(testbed.members.values()):
         member.kill()
     yield
 
@@ -227,37 +227,37 @@ def _suspended(member: Member) -> Iterator[None]:
 
 
 @_fault("member-pause", Family.MEMBERS, 1, SESSION_S - 2)
-def member_pause(world: World, target: str, _: int) -> Iterator[None]:
+def member_pause(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Suspend a member within its session."""
-    with _suspended(world.members[target]):
+    with _suspended(testbed.members[target]):
         yield
 
 
 @_fault("member-pause-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
-def member_pause_long(world: World, target: str, _: int) -> Iterator[None]:
+def member_pause_long(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Suspend a member beyond its session."""
-    with _suspended(world.members[target]):
+    with _suspended(testbed.members[target]):
         yield
 
 
 @_fault("member-restart", Family.MEMBERS, 0, 1)
-def member_restart(world: World, target: str, _: int) -> Iterator[None]:
+def member_restart(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Close a member with SIGTERM; it is restarted."""
-    world.members[target].close()
+    testbed.members[target].close()
     yield
 
 
 @_fault("member-interrupt", Family.MEMBERS, 0, 1)
-def member_interrupt(world: World, target: str, _: int) -> Iterator[None]:
+def member_interrupt(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """Interrupt a member (Ctrl-C) in any of its calls; it is restarted."""
-    world.members[target].close(signal.SIGINT)
+    testbed.members[target].close(signal.SIGINT)
     yield
 
 
 @_fault("members-restart-all", Family.MEMBERS, 0, 1)
-def members_restart_all(world: World, _target: str, _: int) -> Iterator[None]:
+def members_restart_all(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """Close all members at the same time, as a deployment does that does not roll."""
-    members = list(world.members.values())
+    members = list(testbed.members.values())
     for member in members:
         member.send(signal.SIGTERM)
     for member in members:
@@ -266,9 +266,9 @@ def members_restart_all(world: World, _target: str, _: int) -> Iterator[None]:
 
 
 @_fault("member-added", Family.MEMBERS, 3, 8)
-def member_added(world: World, target: str, _: int) -> Iterator[None]:
+def member_added(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """A further member joins, and leaves."""
-    with world.another_member(target):
+    with testbed.another_member(target):
         yield
 
 
@@ -278,45 +278,45 @@ def _takes_orders(plan: MemberPlan) -> bool:
 
 
 @_fault("slow-callbacks", Family.MEMBERS, 6, 10, is_for=_takes_orders)
-def slow_callbacks(world: World, target: str, choice: int) -> Iterator[None]:
+def slow_callbacks(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """The callbacks of a member take up to 4 s while another member joins and leaves."""
-    member = world.members[target]
+    member = testbed.members[target]
     member.order(Order.SLOW_CALLBACKS, 0.5 + choice % 4)
-    with world.another_member(target):
+    with testbed.another_member(target):
         yield
     member.order(Order.SLOW_CALLBACKS, 0.0)
 
 
 @_fault("raising-callbacks", Family.MEMBERS, 3, 6, is_for=_takes_orders)
-def raising_callbacks(world: World, target: str, _: int) -> Iterator[None]:
+def raising_callbacks(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """The callbacks of a member raise for 3 s, while another member joins and leaves."""
-    world.members[target].order(Order.RAISING_CALLBACKS, 3.0)
-    with world.another_member(target):
+    testbed.members[target].order(Order.RAISING_CALLBACKS, 3.0)
+    with testbed.another_member(target):
         yield
 
 
 @_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4, is_for=_takes_orders)
-def late_poll(world: World, target: str, choice: int) -> Iterator[None]:
+def late_poll(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """A member does not poll for up to 3 s longer than max.poll.interval.ms."""
-    world.members[target].order(Order.SLEEP, POLL_INTERVAL_S + 0.2 + choice % 3)
+    testbed.members[target].order(Order.SLEEP, POLL_INTERVAL_S + 0.2 + choice % 3)
     yield
 
 
 @_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5, is_for=_takes_orders)
-def gil_held(world: World, target: str, choice: int) -> Iterator[None]:
+def gil_held(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """A native call holds the GIL of a member beyond its session."""
-    world.members[target].order(Order.HOLD_GIL, SESSION_S + choice % 4)
+    testbed.members[target].order(Order.HOLD_GIL, SESSION_S + choice % 4)
     yield
 
 
 @_fault("twins", Family.MEMBERS, 8, 12)
-def twins(world: World, target: str, _: int) -> Iterator[None]:
+def twins(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """A second process has the group.instance.id of a member; without one, two new processes share an id."""
-    place = world.members[target].plan.instance_id
+    place = testbed.members[target].plan.instance_id
     with ExitStack() as stack:
         changes = {"identity": Identity.STATIC, "place": place or f"{target}-twin", "hands_over": False}
         for _ in range(2 if place is None else 1):
-            stack.enter_context(world.another_member(target, **changes))
+            stack.enter_context(testbed.another_member(target, **changes))
         yield
 
 
@@ -343,24 +343,24 @@ def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[Non
     When the next process prepares for its partitions, one of the two is disturbed.
     """
 
-    def run(world: World, target: str, _: int) -> Iterator[None]:
+    def run(testbed: Testbed, target: str, _: int) -> Iterator[None]:
         place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
         # Only the network of members without one can be cut.
         place |= {"has_certificate": False}
         with ExitStack() as stack:
-            old = stack.enter_context(world.another_member(target, **place))
-            world.wait(lambda: bool(world.owned_by(old)), _HAND_OVER_S)
-            new = stack.enter_context(world.another_member(target, **place))
-            if _warms(world, old, new):
+            old = stack.enter_context(testbed.another_member(target, **place))
+            testbed.wait(lambda: bool(testbed.owned_by(old)), _HAND_OVER_S)
+            new = stack.enter_context(testbed.another_member(target, **place))
+            if _warms(testbed, old, new):
                 disturbed = new if is_new else old
-                world.history.write(h.FaultBegan(fault=name, target=disturbed.name))
+                testbed.history.write(h.FaultBegan(fault=name, target=disturbed.name))
                 stack.enter_context(disturb(disturbed))
             yield
 
     _fault(name, Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))(run)
 
 
-def _warms(world: World, old: Member, new: Member) -> bool:
+def _warms(testbed: Testbed, old: Member, new: Member) -> bool:
     """Wait until the new process prepares. False: the old one has ended before, because of another fault.
 
     A process that learns of the holder more than 2 s after it subscribed requests no hand-over, and ends after a
@@ -371,10 +371,10 @@ def _warms(world: World, old: Member, new: Member) -> bool:
     """
 
     def is_warm() -> bool:
-        return new.name in world.progress.read().warmed
+        return new.name in testbed.progress.read().warmed
 
     for _ in range(_HAND_OVER_PROCESSES):
-        world.wait(lambda: is_warm() or not (new.is_running and old.is_running), _HAND_OVER_S)
+        testbed.wait(lambda: is_warm() or not (new.is_running and old.is_running), _HAND_OVER_S)
         if is_warm() or not old.is_running:
             return is_warm()
         if not new.is_running:
@@ -393,33 +393,33 @@ def _is_job(plan: MemberPlan) -> bool:
 
 
 @_fault("task-kill", Family.MEMBERS, 0, 1, is_for=_is_job)
-def task_kill(world: World, target: str, choice: int) -> Iterator[None]:
+def task_kill(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """Kill the process of a Spark task; Spark starts another attempt of the task."""
-    task = _owning_task(world, target, choice)
-    world.history.write(h.Killed(member=task.process))
+    task = _owning_task(testbed, target, choice)
+    testbed.history.write(h.Killed(member=task.process))
     task.send(signal.SIGKILL)
     yield
 
 
 @_fault("task-pause", Family.MEMBERS, 2, 2 * SESSION_S, is_for=_is_job)
-def task_pause(world: World, target: str, choice: int) -> Iterator[None]:
+def task_pause(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """Suspend the process of a Spark task, within or beyond its session."""
-    task = _owning_task(world, target, choice)
+    task = _owning_task(testbed, target, choice)
     task.send(signal.SIGSTOP)
     yield
     task.send(signal.SIGCONT)
 
 
-def _owning_task(world: World, target: str, choice: int) -> Task:
+def _owning_task(testbed: Testbed, target: str, choice: int) -> Task:
     """Wait until tasks of a Spark job own partitions, and return one; another fault may have restarted the job.
 
     Raises:
         TimeoutError: no task owns a partition; the round fails, because it has no fault.
     """
-    member = world.members[target]
-    if not world.wait(lambda: len(world.owning_tasks(member)) > 0, _TASK_S):
+    member = testbed.members[target]
+    if not testbed.wait(lambda: len(testbed.owning_tasks(member)) > 0, _TASK_S):
         raise TimeoutError(f"no task of {member.name} owns a partition after {_TASK_S:.0f} s")
-    tasks = world.owning_tasks(member)
+    tasks = testbed.owning_tasks(member)
     return tasks[choice % len(tasks)]
 
 
@@ -428,23 +428,23 @@ def _has_certificate(plan: MemberPlan) -> bool:
 
 
 @_fault("certificate-renewed", Family.MEMBERS, 1, 4, is_for=_has_certificate)
-def certificate_renewed(world: World, target: str, _: int) -> Iterator[None]:
+def certificate_renewed(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """The nodes get a further key and certificate, and later the first ones again; a member connects meanwhile."""
-    keys = world.cluster.keys
+    keys = testbed.cluster.keys
     renewed = {"keystore.key": keys.renewed_key_pem, "keystore.certificate.chain": keys.renewed_certificate_chain_pem}
-    with world.certificates(renewed):
-        world.members[target].close()
+    with testbed.certificates(renewed):
+        testbed.members[target].close()
         yield
 
 
 @_fault("certificate-refused", Family.MEMBERS, 4, 10, is_for=_has_certificate)
-def certificate_refused(world: World, target: str, _: int) -> Iterator[None]:
+def certificate_refused(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """The nodes trust another authority while a member is restarted: they refuse its certificate, and later accept it.
 
     Connections that exist stay.
     """
-    with world.certificates({"truststore.certificates": world.cluster.keys.foreign_ca_pem}):
-        world.members[target].close()
+    with testbed.certificates({"truststore.certificates": testbed.cluster.keys.foreign_ca_pem}):
+        testbed.members[target].close()
         yield
 
 
@@ -456,8 +456,8 @@ def _has_links(plan: MemberPlan) -> bool:
 
 
 def _network(name: str, mode: Mode, shortest_s: float, longest_s: float) -> None:
-    def run(world: World, target: str, _: int) -> Iterator[None]:
-        links = world.members[target].links
+    def run(testbed: Testbed, target: str, _: int) -> Iterator[None]:
+        links = testbed.members[target].links
         links.change(mode)
         yield
         links.change(Mode.PASS)
@@ -473,26 +473,26 @@ _network("lost-responses", Mode.SILENCE, 1, 10)
 
 
 @_fault("half-open", Family.NETWORK, 2, 6, is_for=_has_links)
-def half_open(world: World, target: str, _: int) -> Iterator[None]:
+def half_open(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """All connections of a member are silent from now on; new ones work."""
-    world.members[target].links.forget()
+    testbed.members[target].links.forget()
     yield
 
 
 @_fault("coordinator-cut", Family.NETWORK, 3, 12, is_for=_has_links)
-def coordinator_cut(world: World, target: str, _: int) -> Iterator[None]:
+def coordinator_cut(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """A member reaches all nodes except the coordinator of its group."""
-    links, node_id = world.members[target].links, world.coordinator_node()
+    links, node_id = testbed.members[target].links, testbed.coordinator_node()
     if node_id is not None:
-        links.change(Mode.HOLD, world.address_for_members(node_id))
+        links.change(Mode.HOLD, testbed.address_for_members(node_id))
     yield
     links.change(Mode.PASS)
 
 
 @_fault("all-cut", Family.NETWORK, 2, 10, is_for=_has_links)
-def all_cut(world: World, _target: str, _: int) -> Iterator[None]:
+def all_cut(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """No member reaches any node."""
-    members = list(world.members.values())
+    members = list(testbed.members.values())
     for member in members:
         member.links.change(Mode.HOLD)
     yield
@@ -504,19 +504,19 @@ def all_cut(world: World, _target: str, _: int) -> Iterator[None]:
 
 
 @_fault("partitions-added", Family.TOPIC, 2, 4)
-def partitions_added(world: World, _target: str, _: int) -> Iterator[None]:
+def partitions_added(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """The topic gets two more partitions."""
     count = PARTITIONS + 2
-    future = world.admin.create_partitions([NewPartitions(world.topic, count)], operation_timeout=60.0)
-    future[world.topic].result(60.0)
-    world.producer.add_partitions(count)
+    future = testbed.admin.create_partitions([NewPartitions(testbed.topic, count)], operation_timeout=60.0)
+    future[testbed.topic].result(60.0)
+    testbed.producer.add_partitions(count)
     yield
 
 
 @_fault("topic-recreated", Family.TOPIC, 2, 4)
-def topic_recreated(world: World, _target: str, _: int) -> Iterator[None]:
+def topic_recreated(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """The topic is deleted, and created again."""
-    world.recreate_topic()
+    testbed.recreate_topic()
     yield
 
 
@@ -524,49 +524,49 @@ def topic_recreated(world: World, _target: str, _: int) -> Iterator[None]:
 
 
 @_fault("members-removed", Family.GROUP, 1, 3)
-def members_removed(world: World, _target: str, _: int) -> Iterator[None]:
+def members_removed(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """An administrator removes all members while they live; supervisors restart those that end because of it."""
-    for member in list(world.members.values()):
+    for member in list(testbed.members.values()):
         if member.is_running:
-            world.history.write(h.Evicted(member=member.name))
+            testbed.history.write(h.Evicted(member=member.name))
     with suppress(MembershipError, KafkaException):
-        world.groups.remove_members(world.group, all_members=True, reason="chaos")
+        testbed.groups.remove_members(testbed.group, all_members=True, reason="chaos")
     yield
 
 
 @_fault("other-protocol", Family.GROUP, 4, 8)
-def other_protocol(world: World, _target: str, choice: int) -> Iterator[None]:
+def other_protocol(testbed: Testbed, _target: str, choice: int) -> Iterator[None]:
     """A member of the other protocol joins and leaves: a conversion of the group under its policy `bidirectional`."""
-    like = sorted(world.members)[choice % len(world.members)]
-    is_classic = world.members[like].plan.protocol is Protocol.CLASSIC
+    like = sorted(testbed.members)[choice % len(testbed.members)]
+    is_classic = testbed.members[like].plan.protocol is Protocol.CLASSIC
     other = Protocol.CONSUMER if is_classic else Protocol.CLASSIC
-    if is_classic and any(one.plan.strategy != "cooperative-sticky" for one in world.members.values()):
+    if is_classic and any(one.plan.strategy != "cooperative-sticky" for one in testbed.members.values()):
         other = Protocol.CLASSIC
-    loop = world.members[like].plan.loop
+    loop = testbed.members[like].plan.loop
     if loop is not Loop.TRANSACTIONS:
         loop = Loop.POLL
-    with world.another_member(like, protocol=other, loop=loop, hands_over=False):
+    with testbed.another_member(like, protocol=other, loop=loop, hands_over=False):
         yield
 
 
 @_fault("offsets-deleted", Family.GROUP, 0, 1)
-def offsets_deleted(world: World, _target: str, _: int) -> Iterator[None]:
+def offsets_deleted(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
     """All members are closed, the group is deleted with its offsets, and the members begin again."""
-    members = list(world.members.values())
+    members = list(testbed.members.values())
     with ExitStack() as stack:
         for member in members:
-            stack.enter_context(_kept_away(member))
+            stack.enter_context(_kept_down(member))
             member.send(signal.SIGTERM)
         for member in members:
             member.close()
-        world.delete_group()
+        testbed.delete_group()
     yield
 
 
 @_fault("rights-revoked", Family.GROUP, 3, 10)
-def rights_revoked(world: World, _target: str, choice: int) -> Iterator[None]:
+def rights_revoked(testbed: Testbed, _target: str, choice: int) -> Iterator[None]:
     """The members lose the right to read the group, or the topic, and get it back."""
-    kind, name = (ResourceType.GROUP, world.group) if choice % 2 else (ResourceType.TOPIC, world.topic)
+    kind, name = (ResourceType.GROUP, testbed.group) if choice % 2 else (ResourceType.TOPIC, testbed.topic)
     rules = [
         AclBinding(kind, name, ResourcePatternType.LITERAL, user, "*", operation, permission)
         for user, operation, permission in (
@@ -575,7 +575,7 @@ def rights_revoked(world: World, _target: str, choice: int) -> Iterator[None]:
             (f"User:{USER}", AclOperation.READ, AclPermissionType.DENY),
         )
     ]
-    for made in world.admin.create_acls(rules, request_timeout=60.0).values():
+    for made in testbed.admin.create_acls(rules, request_timeout=60.0).values():
         made.result()
     yield
     # Two requests: a filter of a user has one user.
@@ -583,7 +583,7 @@ def rights_revoked(world: World, _target: str, choice: int) -> Iterator[None]:
         filters = AclBindingFilter(
             kind, name, rule.resource_pattern_type, rule.principal, "*", AclOperation.ANY, AclPermissionType.ANY
         )
-        world.admin.delete_acls([filters], request_timeout=60.0)[filters].result()
+        testbed.admin.delete_acls([filters], request_timeout=60.0)[filters].result()
 
 
 #: The faults that need a cluster which was started with an older version.
@@ -593,12 +593,12 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
 """All faults, by name."""
 
 
-def inflict(world: World, kind: str, target: str, choice: int, is_over: threading.Event, duration_s: float) -> None:
+def inject(testbed: Testbed, kind: str, target: str, choice: int, is_over: threading.Event, duration_s: float) -> None:
     """Begin a fault, and end it after its duration; the history has both."""
-    name = target or world.topic
-    world.history.write(h.FaultBegan(fault=kind, target=name))
+    name = target or testbed.topic
+    testbed.history.write(h.FaultBegan(fault=kind, target=name))
     try:
-        with _FAULTS[kind](world, target, choice):
+        with _FAULTS[kind](testbed, target, choice):
             is_over.wait(duration_s)
     finally:
-        world.history.write(h.FaultEnded(fault=kind, target=name))
+        testbed.history.write(h.FaultEnded(fault=kind, target=name))

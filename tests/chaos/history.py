@@ -135,7 +135,7 @@ class Recreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
-    """An administrator removes the member of this process while it lives: its lease does not hold, by design.
+    """An administrator removes the member of this process while it runs: its lease does not hold, by design.
 
     Written before the request is sent.
     """
@@ -161,7 +161,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """All faults are over, the groups have consumed to the end, and the latest statement of each member must be calm.
+    """All faults are over, the groups have consumed to the end, and each member must be in a steady state.
 
     The harness writes it some seconds after the last record was received, and before it closes the members.
     """

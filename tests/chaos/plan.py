@@ -34,7 +34,7 @@ def output_of(topic: str) -> str:
     return f"{topic}.out"
 
 
-WordT = TypeVar("WordT", bound=StrEnum)
+FeatureT = TypeVar("FeatureT", bound=StrEnum)
 
 
 class Loop(StrEnum):
@@ -130,9 +130,9 @@ class MemberPlan:
 
     def __str__(self) -> str:
         """Return it in a few words."""
-        words = [self.name, self.identity, self.loop]
-        words += ["leases"] * self.has_leases + ["auto-commit"] * self.commits_automatically
-        return " ".join([*words, *["hand-over"] * self.hands_over, *["certificate"] * self.has_certificate])
+        features = [self.name, self.identity, self.loop]
+        features += ["leases"] * self.has_leases + ["auto-commit"] * self.commits_automatically
+        return " ".join([*features, *["hand-over"] * self.hands_over, *["certificate"] * self.has_certificate])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -214,10 +214,10 @@ class RoundPlan:
         return len({member.identity is Identity.DYNAMIC for member in self.members if member.is_in_group}) == 2
 
     @property
-    def words(self) -> set[str]:
+    def features(self) -> set[str]:
         """The names of its faults and of the loops of its members, and `MIXED` for a mixed group."""
-        words = {*(fault.kind for fault in self.faults), *(member.loop for member in self.members)}
-        return words | {MIXED} if self.is_mixed else words
+        features = {*(fault.kind for fault in self.faults), *(member.loop for member in self.members)}
+        return features | {MIXED} if self.is_mixed else features
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -235,20 +235,20 @@ _LOOPS = {
 }
 #: A group of static and dynamic members: what a group has while its members are changed from one to the other.
 MIXED = "mixed"
-MEMBER_WORDS = frozenset([*Loop, *Identity, *Protocol, MIXED])
+MEMBER_FEATURES = frozenset([*Loop, *Identity, *Protocol, MIXED])
 
 
 def draw(
-    seed: int, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
+    seed: int, kinds: Mapping[str, FaultKind], nodes: Iterable[int], features: frozenset[str] = frozenset()
 ) -> RoundPlan:
-    """Draw a round. `words` limits loops, identities and protocols to those that it names, where it names some.
+    """Draw a round. `features` limits loops, identities and protocols to those that it names, where it names some.
 
     With `MIXED`, the first member is static and the second one dynamic.
     """
     random = Random(seed)  # noqa: S311 - repeatable
     nodes = list(nodes)
-    protocol = random.choice(_allowed(Protocol, words))
-    loops = _allowed(_LOOPS[protocol], words)
+    protocol = random.choice(_allowed(Protocol, features))
+    loops = _allowed(_LOOPS[protocol], features)
     if Loop.TRANSACTIONS in loops:
         others: list[Loop] = [loop for loop in loops if loop is not Loop.TRANSACTIONS]
         loops = others if others and random.random() < 7 / 8 else [Loop.TRANSACTIONS]
@@ -258,17 +258,17 @@ def draw(
         loops = [loop for loop in loops if loop is not Loop.SPARK]
         has_spark = not loops or random.random() < 1 / 6
         loops = loops or [Loop.POLL]
-    if MIXED in words:
+    if MIXED in features:
         loops = [loop for loop in loops if loop is not Loop.MANUAL] or [Loop.POLL]
     strategy = random.choice(("cooperative-sticky", "range"))
     members = []
     for number in range(1, random.choice((3, 3, 4)) + 1):
         loop = Loop.SPARK if has_spark and number == 1 else random.choice(loops)
-        identity = Identity.STATIC if loop is Loop.SPARK else random.choice(_allowed(Identity, words))
+        identity = Identity.STATIC if loop is Loop.SPARK else random.choice(_allowed(Identity, features))
         if identity is Identity.POOL and (loop.is_foreign or protocol is Protocol.CLASSIC):
             # Only groups of the consumer protocol show which ids are free.
             identity = Identity.STATIC
-        if MIXED in words and number <= len(_OF_MIXED):
+        if MIXED in features and number <= len(_OF_MIXED):
             identity = _OF_MIXED[number - 1]
         has_place = identity is not Identity.DYNAMIC and loop not in {Loop.MANUAL, Loop.SPARK}
         members.append(
@@ -309,7 +309,7 @@ def draw(
 
 
 def covering(
-    random: Random, kinds: Mapping[str, FaultKind], nodes: Iterable[int], words: frozenset[str] = frozenset()
+    random: Random, kinds: Mapping[str, FaultKind], nodes: Iterable[int], features: frozenset[str] = frozenset()
 ) -> Iterator[RoundPlan]:
     """Yield rounds without end, so that few rounds have every fault, every loop and a mixed group.
 
@@ -317,21 +317,21 @@ def covering(
     block ends when all of them were drawn. A round still depends on nothing but its seed.
     """
     nodes = list(nodes)
-    loops = {loop for protocol in _allowed(Protocol, words) for loop in _allowed(_LOOPS[protocol], words)}
+    loops = {loop for protocol in _allowed(Protocol, features) for loop in _allowed(_LOOPS[protocol], features)}
     everything = {*kinds, *loops}
-    if loops != {Loop.MANUAL} and {Identity.DYNAMIC} < set(_allowed(Identity, words)):
+    if loops != {Loop.MANUAL} and {Identity.DYNAMIC} < set(_allowed(Identity, features)):
         everything.add(MIXED)
     left: set[str] = set()
     while True:
         left = left or set(everything)
-        plans = [draw(random.getrandbits(_SEED_BITS), kinds, nodes, words) for _ in range(_CANDIDATES)]
-        best = max(plans, key=lambda plan: len(plan.words & left))
-        if best.words & left:
-            left -= best.words
+        plans = [draw(random.getrandbits(_SEED_BITS), kinds, nodes, features) for _ in range(_CANDIDATES)]
+        best = max(plans, key=lambda plan: len(plan.features & left))
+        if best.features & left:
+            left -= best.features
             yield best
 
 
-def _allowed(given: Iterable[WordT], words: frozenset[str]) -> list[WordT]:
+def _allowed(given: Iterable[FeatureT], features: frozenset[str]) -> list[FeatureT]:
     """Return the values that the command line allows; all of them if it allows none."""
     values = list(given)
-    return [value for value in values if value in words] or values
+    return [value for value in values if value in features] or values

@@ -26,10 +26,10 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Script(Enum):
-    """What a round of the small world does."""
+    """What a small round does."""
 
-    #: Members come and go in order: no record may be repeated.
-    CALM = "calm"
+    #: Members join and leave in order: no record may be repeated.
+    NO_FAULTS = "no faults"
     #: A member is stopped beyond its session and continues; another one is killed.
     FAULTS = "faults"
 
@@ -38,7 +38,7 @@ class Script(Enum):
 class Setup:
     """The round that shows a bug."""
 
-    script: Script = Script.CALM
+    script: Script = Script.NO_FAULTS
     protocol: str = "consumer"
     commits: str = "sync"
     has_leases: bool = False
@@ -47,14 +47,14 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A bug: `pairs` of old and new text in one module, the round that shows it, and the rules that report it.
+    """A bug: `replacements` of old and new text in one module, the round that shows it, and the rules that report it.
 
     `rules` are the rules of which at least one has to be broken. A bug of the checker has no setup: the checker's own
     tests have to fail.
     """
 
     module: str
-    pairs: tuple[tuple[str, str], ...]
+    replacements: tuple[tuple[str, str], ...]
     rules: frozenset[Rule] = frozenset()
     setup: Setup | None = None
 
@@ -69,25 +69,25 @@ class Planted:
         Raises:
             ValueError: a text does not occur exactly once.
         """
-        for old, new in self.pairs:
+        for old, new in self.replacements:
             if source.count(old) != 1:
                 raise ValueError(f"{self.module} has {source.count(old)} times: {old}")
             source = source.replace(old, new)
         return source
 
 
-def _in(module: str, *pairs: tuple[str, str], finds: Sequence[Rule], **setup: object) -> Planted:
+def _in(module: str, *replacements: tuple[str, str], finds: Sequence[Rule], **setup: object) -> Planted:
     words: Mapping[str, object] = setup
     return Planted(
         module=f"consumer_membership.{module}",
-        pairs=pairs,
+        replacements=replacements,
         rules=frozenset(finds),
         setup=Setup(**words),  # type: ignore[arg-type]  # the fields of Setup
     )
 
 
 def _in_checker(old: str, new: str) -> Planted:
-    return Planted(module="tests.chaos.checker", pairs=((old, new),))
+    return Planted(module="tests.chaos.checker", replacements=((old, new),))
 
 
 _R, _S = Rule, Script

@@ -1,4 +1,4 @@
-"""One round: its members begin, its faults happen, everything heals, the group consumes to the end, the checker judges.
+"""One round: its members start, its faults are injected and healed, the group consumes to the end, the checker judges.
 
 The folder of the round has the history, the log and the recording of each member. It is kept if the round failed.
 """
@@ -13,39 +13,39 @@ from pathlib import Path
 from consumer_membership.recorder.recording import read
 from tests.chaos import history as h
 from tests.chaos.checker import Verdict, check
-from tests.chaos.faults import KINDS, inflict
+from tests.chaos.faults import KINDS, inject
 from tests.chaos.plan import FaultPlan, Loop, RoundPlan
 from tests.chaos.recorded import check_recording
-from tests.chaos.world import Cluster, World
+from tests.chaos.testbed import Cluster, Testbed
 
 #: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
 BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
 #: A Spark job begins later than other members: a JVM and three interpreters start, perhaps on a busy machine.
 JOBS_BEGIN_S = 600.0
 #: How many records are produced after the faults, and how long the members stay after the last record.
-AFTER, CALM_S = 100, 4.0
-_CALM_WITHIN_S = 45.0
-_CALM = frozenset({"consuming", "idle", "paused"})
+AFTER, STEADY_S = 100, 4.0
+_STEADY_WITHIN_S = 45.0
+_STEADY_VERDICTS = frozenset({"consuming", "idle", "paused"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The result of a round.
 
-    `troubles` are what the harness itself met, and responses that the simulated coordinator could not give; `seconds`
+    `problems` are those of the harness itself, and responses that the simulated coordinator could not give; `seconds`
     is its duration.
     """
 
     plan: RoundPlan
     verdict: Verdict
-    troubles: tuple[str, ...]
+    problems: tuple[str, ...]
     seconds: float
     folder: Path
 
     @property
     def has_passed(self) -> bool:
         """Whether no rule was broken."""
-        return not self.verdict.violations and not self.troubles
+        return not self.verdict.violations and not self.problems
 
 
 def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
@@ -53,24 +53,24 @@ def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.txt").write_text(f"{plan}\n")
-    troubles: list[str] = []
-    with World(cluster, plan.members, folder) as world:
-        if not world.wait(world.have_jobs_begun, JOBS_BEGIN_S):
-            troubles.append(f"no task of a Spark job owns a partition after {JOBS_BEGIN_S:.0f} s")
-        elif not world.wait(lambda: len(world.progress.read().received) > 0, BEGIN_S):
-            troubles.append(f"no record within {BEGIN_S:.0f} s")
+    problems: list[str] = []
+    with Testbed(cluster, plan.members, folder) as testbed:
+        if not testbed.wait(testbed.have_jobs_begun, JOBS_BEGIN_S):
+            problems.append(f"no task of a Spark job owns a partition after {JOBS_BEGIN_S:.0f} s")
+        elif not testbed.wait(lambda: len(testbed.progress.read().received) > 0, BEGIN_S):
+            problems.append(f"no record within {BEGIN_S:.0f} s")
         else:
-            _suffer(world, plan.faults, troubles)
-        _settle(world, troubles)
-        for node_id in cluster.broker.node_ids if troubles else ():
+            _inject_faults(testbed, plan.faults, problems)
+        _settle(testbed, problems)
+        for node_id in cluster.broker.node_ids if problems else ():
             (folder / f"node-{node_id}.txt").write_text(cluster.broker.log_tail(node_id))
-    troubles += [*world.producer.failures, *world.troubles, *_impossible_responses(folder)]
-    troubles += [f"{name}: {error}" for name, error in sorted(world.progress.read().refused.items())]
+    problems += [*testbed.producer.failures, *testbed.problems, *_impossible_responses(folder)]
+    problems += [f"{name}: {error}" for name, error in sorted(testbed.progress.read().refused.items())]
     verdict = check(h.read_all(folder))
-    lines = [*troubles, *map(str, verdict.violations)]
+    lines = [*problems, *map(str, verdict.violations)]
     (folder / "verdict.txt").write_text("\n".join([str(plan), str(verdict.figures), *lines, ""]))
     return Outcome(
-        plan=plan, verdict=verdict, troubles=tuple(troubles), seconds=time.monotonic() - began, folder=folder
+        plan=plan, verdict=verdict, problems=tuple(problems), seconds=time.monotonic() - began, folder=folder
     )
 
 
@@ -83,59 +83,62 @@ def _impossible_responses(folder: Path) -> list[str]:
     ]
 
 
-def _suffer(world: World, faults: tuple[FaultPlan, ...], troubles: list[str]) -> None:
+def _inject_faults(testbed: Testbed, faults: tuple[FaultPlan, ...], problems: list[str]) -> None:
     """Begin each fault when the group has received its number of records; return when all are over."""
-    received = len(world.progress.read().received)
+    received = len(testbed.progress.read().received)
     is_over = threading.Event()
     threads = []
 
     def run(fault: FaultPlan) -> None:
         try:
-            inflict(world, fault.kind, fault.target, fault.choice, is_over, fault.duration_s)
+            inject(testbed, fault.kind, fault.target, fault.choice, is_over, fault.duration_s)
         except Exception as error:  # noqa: BLE001 - the round reports it, and ends in order
-            troubles.append(f"fault {fault.kind}: {error!r}")
+            problems.append(f"fault {fault.kind}: {error!r}")
 
     for fault in faults:
         # A fault may keep the group from the records until the next one: then the next one begins in the middle of it.
         after = received + fault.after
-        world.wait(lambda: len(world.progress.read().received) >= after, FAULT_S)  # noqa: B023 - called at once
+        testbed.wait(lambda: len(testbed.progress.read().received) >= after, FAULT_S)  # noqa: B023 - called at once
         thread = threading.Thread(target=run, args=[fault], name=fault.kind, daemon=True)
         thread.start()
         threads.append(thread)
     for thread, fault in zip(threads, faults, strict=True):
         thread.join(KINDS[fault.kind].longest_s + 300.0)
         if thread.is_alive():
-            troubles.append(f"fault {fault.kind} did not end")
+            problems.append(f"fault {fault.kind} did not end")
 
 
-def _settle(world: World, troubles: list[str]) -> None:
-    """Heal, consume to the end, and wait until the members are calm."""
-    world.heal()
-    enough = len(world.progress.read().acknowledged) + AFTER
-    if not world.wait(lambda: len(world.progress.read().acknowledged) >= enough, SETTLE_S):
+def _settle(testbed: Testbed, problems: list[str]) -> None:
+    """Heal, consume to the end, and wait until the members are in a steady state."""
+    testbed.heal()
+    enough = len(testbed.progress.read().acknowledged) + AFTER
+    if not testbed.wait(lambda: len(testbed.progress.read().acknowledged) >= enough, SETTLE_S):
         # The rest of the round would prove nothing.
-        troubles.append(f"fewer than {AFTER} records were written within {SETTLE_S:.0f} s after the faults")
-    world.producer.stop()
-    if not world.wait(lambda: world.progress.read().missing == 0, SETTLE_S):
-        troubles.append(f"{world.progress.missing} records were not received within {SETTLE_S:.0f} s")
+        problems.append(f"fewer than {AFTER} records were written within {SETTLE_S:.0f} s after the faults")
+    testbed.producer.stop()
+    if not testbed.wait(lambda: testbed.progress.read().missing == 0, SETTLE_S):
+        problems.append(f"{testbed.progress.missing} records were not received within {SETTLE_S:.0f} s")
         return
     settled_at = time.monotonic()
-    if not world.wait(lambda: time.monotonic() > settled_at + CALM_S and _is_calm(world), _CALM_WITHIN_S):
-        troubles.append(f"not calm {_CALM_WITHIN_S:.0f} s after the last record: {_states(world)}")
-    world.history.write(h.Settled())
+    if not testbed.wait(lambda: time.monotonic() > settled_at + STEADY_S and _is_steady(testbed), _STEADY_WITHIN_S):
+        problems.append(f"no steady state {_STEADY_WITHIN_S:.0f} s after the last record: {_states(testbed)}")
+    testbed.history.write(h.Settled())
 
 
-def _states(world: World) -> dict[str, str]:
-    world.progress.read()
-    members = [member for member in world.members.values() if member.is_running and member.plan.loop is not Loop.MANUAL]
+def _states(testbed: Testbed) -> dict[str, str]:
+    testbed.progress.read()
+    members = [
+        member for member in testbed.members.values() if member.is_running and member.plan.loop is not Loop.MANUAL
+    ]
     return {
         name: f"{statement.state} {statement.verdict}"
-        for name, statement in world.progress.states.items()
+        for name, statement in testbed.progress.states.items()
         if any(h.is_of(name, member.name) for member in members)
     }
 
 
-def _is_calm(world: World) -> bool:
+def _is_steady(testbed: Testbed) -> bool:
     return all(
-        state.partition(" ")[0] == "STABLE" and state.partition(" ")[2] in _CALM for state in _states(world).values()
+        state.partition(" ")[0] == "STABLE" and state.partition(" ")[2] in _STEADY_VERDICTS
+        for state in _states(testbed).values()
     )

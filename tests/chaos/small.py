@@ -1,4 +1,4 @@
-"""The small world of planted bugs: one broker, one topic, and members in their own processes for about ten seconds.
+"""Small rounds for planted bugs: one broker, one topic, and members in their own processes for about ten seconds.
 
 `run_planted` runs each bug of `planted.BUGS` until its rule reports it, at most `ROUNDS` times. `run_sound` runs the
 same rounds with the sound package, which break no rule.
@@ -40,17 +40,17 @@ from tests.support.waiting import wait_until
 #: A bug has to be reported in one of this many rounds.
 ROUNDS = 3
 PARTITIONS = 4
-#: How long one step of a round may take: several sessions. On a busy machine it may take longer, until each living
+#: How long one step of a round may take: several sessions. On a busy machine it may take longer, until each live
 #: member has written this many samples since the begin of the step, which takes 15 s on an idle machine.
 _STEP_S, _STEP_SAMPLES, _LONGEST_STEP_S = 25.0, 150, 240.0
-_PACE_S = 0.004
+_RECORD_INTERVAL_S = 0.004
 #: The records of each partition that a member has to receive before the next step.
 _SOME = 10
 #: How many records are written while a member that will be stopped does not poll.
 _IN_HAND = 100
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 #: How long nothing happens before the round is settled; samples are taken every 0.1 s.
-_CALM_S = 0.5
+_STEADY_S = 0.5
 
 PROPERTIES = {
     "group.consumer.min.session.timeout.ms": str(SESSION_MS),
@@ -88,7 +88,7 @@ class Load:
 
     def _run(self) -> None:
         number = 0
-        while not self._ends.wait(_PACE_S):
+        while not self._ends.wait(_RECORD_INTERVAL_S):
             value, partition = str(number // PARTITIONS), number % PARTITIONS
             self._producer.produce(self._topic, value, partition=partition, on_delivery=self._on_delivery)
             self._producer.poll(0)
@@ -176,13 +176,13 @@ class Round:
     def run(self) -> Verdict:
         """Perform the script and judge the history."""
         with suppress(NotReachedError):
-            (self._calm if self._setup.script is Script.CALM else self._faults)()
+            (self._without_faults if self._setup.script is Script.NO_FAULTS else self._with_faults)()
             self._settle()
         return check(h.read_all(self._folder))
 
     # ---- the scripts ----
 
-    def _calm(self) -> None:
+    def _without_faults(self) -> None:
         self._start("a")
         self._reach(lambda: self._gets("a", PARTITIONS), "a owns all")
         self._start("b")
@@ -192,7 +192,7 @@ class Round:
         self._start("c")
         self._reach(lambda: self._gets("b", 2) and self._gets("c", 2), "c owns its half")
 
-    def _faults(self) -> None:
+    def _with_faults(self) -> None:
         for name in ("a", "b"):
             self._start(name)
         self._reach(lambda: self._gets("a", 2) and self._gets("b", 2), "both own half")
@@ -218,13 +218,13 @@ class Round:
     def _settle(self) -> None:
         self.load.stop()
         self._reach(self._has_all, "all records are received")
-        calm_from = h.now_ns() + round(_CALM_S * 1e9)
-        living = self._living
+        steady_from = h.now_ns() + round(_STEADY_S * 1e9)
+        live = self._live_members
         self._reach(
-            lambda: all(self.follower.statements[name].begun_ns > calm_from for name in living), "statements after that"
+            lambda: all(self.follower.statements[name].begun_ns > steady_from for name in live), "statements after that"
         )
         self._writer.write(h.Settled())
-        for name in living:
+        for name in live:
             self._end(name)
 
     def _has_all(self) -> bool:
@@ -248,7 +248,7 @@ class Round:
             self.follower.update()
             is_reached = condition()
             late_s = time.monotonic() - begun_at - _STEP_S
-            samples = [self.follower.samples[name] - before[name] for name in self._living]
+            samples = [self.follower.samples[name] - before[name] for name in self._live_members]
             return is_reached or (late_s > 0 and min(samples, default=_STEP_SAMPLES) >= _STEP_SAMPLES)
 
         with suppress(AssertionError):
@@ -258,7 +258,7 @@ class Round:
             raise NotReachedError(what)
 
     @property
-    def _living(self) -> list[str]:
+    def _live_members(self) -> list[str]:
         """The members whose processes run: a suspended one writes no samples."""
         return [
             name

@@ -1,4 +1,4 @@
-"""A member of the small world (`small`): one thread polls, one samples, and each event goes to the history.
+"""A member of a small round (`small`): one thread polls, one samples, and each event goes to the history.
 
 `python -m tests.chaos.small_member FOLDER NAME ORDERS`, where ORDERS is the JSON of `Orders`. It ends after SIGTERM,
 with a close, and does not poll for a while after SIGUSR1. A planted bug (`planted`) is applied before the package is

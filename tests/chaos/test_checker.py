@@ -497,8 +497,8 @@ def test_consuming_without_progress_is_reported() -> None:
         assert broken(A_OWNS, stalled, received(50, "a", 2, 3), SETTLED) == rules
 
 
-def test_member_that_is_not_calm_at_the_end_is_reported() -> None:
-    """After the faults each living member is STABLE and consumes."""
+def test_member_that_is_not_in_a_steady_state_at_the_end_is_reported() -> None:
+    """After the faults each live member is STABLE and consumes."""
     done = [*A_OWNS, *received(3, "a", 2, 3)]
     assert broken(done, statement(99, "a"), SETTLED) == set()
     assert broken(done, statement(99, "a", state="JOINING", verdict="joining"), SETTLED) == {Rule.NOT_SETTLED}

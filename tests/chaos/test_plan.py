@@ -13,9 +13,9 @@ from tests.chaos.plan import MIXED, Family, Identity, Loop, MemberPlan, Protocol
 NODES = (1, 2, 3)
 
 
-def rounds(*words: str, count: int = 500) -> list[RoundPlan]:
+def rounds(*features: str, count: int = 500) -> list[RoundPlan]:
     """The rounds of the first seeds."""
-    return [draw(seed, KINDS, NODES, frozenset(words)) for seed in range(count)]
+    return [draw(seed, KINDS, NODES, frozenset(features)) for seed in range(count)]
 
 
 def covered(seed: int, count: int) -> list[RoundPlan]:
@@ -43,7 +43,7 @@ def test_draw_covers_all_faults_loops_identities_and_protocols() -> None:
 def test_covering_draws_all_faults_and_loops_in_few_rounds(seed: int) -> None:
     """As many rounds as two thirds of the faults: most rounds have two faults that none before them had."""
     plans = covered(seed, len(KINDS) * 2 // 3)
-    assert set().union(*(plan.words for plan in plans)) == {*KINDS, *Loop, MIXED}
+    assert set().union(*(plan.features for plan in plans)) == {*KINDS, *Loop, MIXED}
 
 
 def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
@@ -56,14 +56,14 @@ def test_covering_yields_rounds_that_their_seeds_repeat() -> None:
 def test_covering_has_the_faults_and_words_of_the_command_line() -> None:
     """A block of one fault and one loop ends with each round."""
     kinds = {"broker-kill": KINDS["broker-kill"]}
-    words = frozenset({"poll", "static"})
-    for plan in islice(covering(Random(1), kinds, NODES, words), 5):  # noqa: S311 - repeatable
-        assert plan.words == {"broker-kill", "poll"}
+    features = frozenset({"poll", "static"})
+    for plan in islice(covering(Random(1), kinds, NODES, features), 5):  # noqa: S311 - repeatable
+        assert plan.features == {"broker-kill", "poll"}
 
 
 def test_mixed_rounds_have_static_and_dynamic_members_in_one_group() -> None:
     """Half of all rounds are mixed without the word, which makes each of them so; `assign` joins no group."""
-    assert all(one.is_mixed and MIXED in one.words for one in rounds(MIXED, count=200))
+    assert all(one.is_mixed and MIXED in one.features for one in rounds(MIXED, count=200))
     assert 0.4 < sum(one.is_mixed for one in rounds()) / len(rounds()) < 0.7
     for one in rounds():
         in_group = [member for member in one.members if member.loop is not Loop.MANUAL]

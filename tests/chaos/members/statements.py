@@ -1,4 +1,4 @@
-"""Samples of `membership()` and `health()`, which a thread writes while the member lives."""
+"""Samples of `membership()` and `health()`, which a thread writes while the member runs."""
 
 from __future__ import annotations
 

@@ -301,29 +301,29 @@ class Member:
     group: str
     topic: str
     harness: h.HistoryWriter
-    troubles: list[str]
+    problems: list[str]
     #: The listener for members with a certificate.
     tls_servers: str
     process: subprocess.Popen[bytes] | None = None
-    lives: int = 0
+    starts: int = 0
     #: Whether a fault keeps the process away; otherwise it is restarted when it has ended, as a supervisor does.
-    is_kept_away: bool = False
+    is_kept_down: bool = False
     ended_at: float | None = None
     exit_codes: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """The name of the present process in the history."""
-        return f"{self.plan.name}.{self.lives}"
+        return f"{self.plan.name}.{self.starts}"
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is running."""
         return self.process is not None and self.process.poll() is None
 
     def begin(self) -> None:
         """Start a process."""
-        self.lives += 1
+        self.starts += 1
         self.ended_at = None
         log = (self.folder / f"{self.name}.log").open("wb")
         with log:
@@ -372,14 +372,14 @@ class Member:
             except subprocess.TimeoutExpired:
                 # Members of other clients are beside this package's: what they do wrong is in their log.
                 if not self.plan.loop.is_foreign:
-                    self.troubles.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
+                    self.problems.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
                 # Its log then has the stacks of all threads.
                 self.send(signal.SIGABRT)
                 self.process.wait()
 
     def supervise(self, now: float) -> None:
         """Restart the process if it has ended."""
-        if self.is_running or self.is_kept_away or self.process is None:
+        if self.is_running or self.is_kept_down or self.process is None:
             return
         if self.ended_at is None:
             self.ended_at = now
@@ -388,7 +388,7 @@ class Member:
             self.begin()
 
 
-class World:
+class Testbed:
     """The group of one round on a cluster; a context manager that ends all processes of the round."""
 
     def __init__(self, cluster: Cluster, plans: tuple[MemberPlan, ...], folder: Path) -> None:
@@ -406,8 +406,8 @@ class World:
         self.history = h.HistoryWriter(folder, HARNESS)
         groups = frozenset(plan.group_of(self.group) for plan in plans)
         self.progress = Progress(folder, groups & {self.group} or groups)
-        #: What the harness itself met.
-        self.troubles: list[str] = []
+        #: Problems of the harness itself.
+        self.problems: list[str] = []
         self.producer = RecordWriter(servers, self.topic, self.history)
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.groups = GroupAdmin({"bootstrap.servers": servers}, timeout_s=10.0)
@@ -463,7 +463,7 @@ class World:
             group=self.group,
             topic=self.topic,
             harness=self.history,
-            troubles=self.troubles,
+            problems=self.problems,
             tls_servers=self.cluster.broker.secured[MUTUAL],
         )
         self.members[plan.name] = member
@@ -480,7 +480,7 @@ class World:
             plan = replace(plan, loop=Loop.POLL)
         name = next(name for letter in ascii_lowercase if (name := f"{like}{letter}") not in self.members)
         member = self.add_member(replace(plan, name=name, **changes))  # type: ignore[arg-type]
-        member.is_kept_away = True
+        member.is_kept_down = True
         member.begin()
         yield member
         member.close()
