@@ -27,9 +27,9 @@ START_S = 1.0
 HEAD = f"{'config':16} {'rules':5} {'faults':>6} {'states':>9} {'steps':>9} {'settle':>9} {'depth':>6} {'seconds':>8}"
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; 1 if a rule was broken."""
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(arguments)
     runs = [
         (
             config if options.faults is None else replace(config, budgets={**config.budgets, "all": options.faults}),

@@ -196,15 +196,15 @@ class Fairness:
 
 def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
     application, state, phase = process.application, process.shown, inside.phase(process.member)
-    words = f"{process.name} is {inside.state(process.member)}"
+    message = f"{process.name} is {inside.state(process.member)}"
     if process.may_wait and served.issuperset(process.settings.instance_pool or (process.instance_id,)):
         # It waits for an id, and living processes hold all that it may have.
         return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
     if state not in wanted or application.is_leaving:
-        return words
+        return message
     if state is not _S.STABLE and application.held:
-        return f"{words} and holds {sorted(application.held)}"
+        return f"{message} and holds {sorted(application.held)}"
     if phase is not Phase.IDLE:
-        return f"{words} and waits for {phase.value}"
+        return f"{message} and waits for {phase.value}"
     return None

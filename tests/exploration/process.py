@@ -392,8 +392,8 @@ class Process:
         try:
             checked = assign_checked(assignor, task.topics, task.members)
         except AssignmentError as error:
-            words = BrokerError(code=FATAL_CODE, name="_FATAL", message=str(error))
-            return AssignmentFailed(generation=task.generation, error=words)
+            failure = BrokerError(code=FATAL_CODE, name="_FATAL", message=str(error))
+            return AssignmentFailed(generation=task.generation, error=failure)
         return AssignmentComputed(generation=task.generation, assignments=checked.assignments)
 
     # ---- the application ----

@@ -116,17 +116,17 @@ def test_exploration_of_a_small_configuration_finds_no_violation(config: str, ru
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mutant", "config", "budgets", "words", "steps"),
+    ("mutant", "config", "budgets", "message", "steps"),
     MUTANTS,
     ids=[f"{mutant.__name__}-{config}" for mutant, config, *_ in MUTANTS],
 )
 def test_exploration_finds_each_broken_member(
-    mutant: type, config: str, budgets: Budgets, words: str, steps: int
+    mutant: type, config: str, budgets: Budgets, message: str, steps: int
 ) -> None:
     """A test that cannot fail is a defect: each broken rule is found, with the shortest trace that leads to it."""
     outcome = explored(config, budgets, make_member=broken.made_with(mutant))
     assert outcome.violation is not None
-    assert re.search(words, outcome.violation), outcome.violation
+    assert re.search(message, outcome.violation), outcome.violation
     assert outcome.depth <= steps
     assert outcome.trace != ""
 

@@ -11,7 +11,7 @@ from tests.exploration.model import Model
 from tests.exploration.moves import Move
 from tests.exploration.parts import Label, State, Step
 from tests.exploration.process import Process
-from tests.simulation.trace import words
+from tests.simulation.trace import as_text
 from tests.simulation.watch import Violation
 
 
@@ -39,10 +39,10 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
         case "execute", (str(how), int(), int(question), int(reply)):
             asked, answer = model.questions.values[question], model.replies.values[reply]
             late = " that it had given up" if how == "executed_zombie" else ""
-            yield f"{number:4} {who}: its request{late} is handled: {words(asked)}"
-            yield f"{'':8} = {words(answer) if answer is not None else 'to be answered later'}"
+            yield f"{number:4} {who}: its request{late} is handled: {as_text(asked)}"
+            yield f"{'':8} = {as_text(answer) if answer is not None else 'to be answered later'}"
         case "orphan", int(question):
-            yield f"{number:4} a dead process's request is handled: {words(model.questions.values[question])}"
+            yield f"{number:4} a dead process's request is handled: {as_text(model.questions.values[question])}"
         case kind, Happening() as happening:
             yield f"{number:4} {who}: {kind.replace('_', ' ')} {' '.join(happening.about)}"
         case "crash", int(handled):
@@ -66,6 +66,6 @@ def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]
     except Violation:
         pass
     for event, state, effects in process.log:
-        yield f"{'':8} {state!s:13} {words(event)}"
+        yield f"{'':8} {state!s:13} {as_text(event)}"
         for effect in effects:
-            yield f"{'':12} -> {words(effect)}"
+            yield f"{'':12} -> {as_text(effect)}"

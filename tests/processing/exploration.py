@@ -264,8 +264,8 @@ class Model:
     def _take(self, *, is_later: bool) -> None:
         processor = self.processor
         if is_later:
-            for tenure in self.handling.owned(processor):
-                tenure.due.clear()
+            for ownership in self.handling.owned(processor):
+                ownership.due.clear()
         task = processor.scheduler.take(processor.scheduler.next_at or 0.0 if is_later else 0.0)
         if task is None:
             if self.config.max_wait_s == 0:
@@ -279,11 +279,11 @@ class Model:
         if name != "finish":
             self.failures -= 1
         if not task.is_disowned:
-            tenure = self.handling.tenure(self.processor, task.owned.partition)
+            ownership = self.handling.ownership(self.processor, task.owned.partition)
             if name == "finish":
-                self.handling.finished_in(tenure, offsets)
+                self.handling.finished_in(ownership, offsets)
             else:
-                self.handling.failed_in(tenure, offsets, WAIT_S if name == "fail" else None)
+                self.handling.failed_in(ownership, offsets, WAIT_S if name == "fail" else None)
         match name:
             case "finish":
                 scheduler.finish(task, 0.0)
@@ -467,8 +467,8 @@ def explore(config: Configuration, parts: Parts | None = None) -> Outcome:
     ends = 0
 
     def outcome(violation: Violation | None = None, *trace: Step) -> Outcome:
-        words = None if violation is None else str(violation)
-        return Outcome(states=len(parents), ends=ends, steps=steps, violation=words, trace=trace)
+        message = None if violation is None else str(violation)
+        return Outcome(states=len(parents), ends=ends, steps=steps, violation=message, trace=trace)
 
     while waiting:
         key, saved = waiting.popleft()

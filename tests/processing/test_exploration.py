@@ -97,12 +97,12 @@ def test_exploration_of_a_processor_finds_no_violation(config: Configuration) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parts", "config", "words", "steps"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
+@pytest.mark.parametrize(("parts", "config", "message", "steps"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
 def test_exploration_finds_each_broken_part_of_a_processor(
-    parts: Parts, config: Configuration, words: str, steps: int
+    parts: Parts, config: Configuration, message: str, steps: int
 ) -> None:
     """A test that cannot fail is a defect: each broken rule is found, with the shortest way to it."""
     outcome = explore(config, parts)
     assert outcome.violation is not None
-    assert re.search(words, outcome.violation), outcome.violation
+    assert re.search(message, outcome.violation), outcome.violation
     assert len(outcome.trace) <= steps

@@ -21,8 +21,8 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.recorder.recording import Recording, read, write
 from consumer_membership.recorder.ring import SEGMENT_WEIGHT, Recorder
 from consumer_membership.types import Assignment, BrokerAddress, GroupProtocol, Subscription
-from tests.simulation.chaos import simulate
 from tests.simulation.profiles import PROFILES
+from tests.simulation.run import simulate
 from tests.simulation.simulation import protocols_of
 
 NODE = BrokerAddress(node_id=1, host="broker", port=9092)

@@ -16,7 +16,7 @@ The coordinators keep the rules of real brokers: each rule test runs on a simula
 
 a broker                                        the simulation                      the reason
 --------                                        --------------                      ----------
-converts living groups (migration.policy)       converts empty groups only          no migration policy here [1]
+converts live groups (migration.policy)       converts empty groups only          no migration policy here [1]
 before 4.3 lets classic members in (disabled)   refuses them                        groups have one protocol here [3]
 on 4.3 has an emptied group wait                assigns its first member at once    rules of 4.3 alone: none [2]
 reads RE2/J                                     reads Python's `re`                 its patterns are the same in both

@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.chaos import SimulationFailure, simulate
 from tests.simulation.profiles import PROFILES
+from tests.simulation.run import SimulationFailure, simulate
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,8 +55,8 @@ def main() -> int:
             f"{len(failed)} failed {failed[:12]}, slowest to settle {slowest:.1f} s, {handovers} partitions and "
             f"{handed_over} instance ids handed over"
         )
-    for words, times in failures.most_common(12):
-        print(f"{times:5} {words}")
+    for message, times in failures.most_common(12):
+        print(f"{times:5} {message}")
     return 1 if failures else 0
 
 

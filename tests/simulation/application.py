@@ -1,8 +1,8 @@
 """A double of the application's thread: it keeps the order contract of `membership.effects` and reads a fake log.
 
 It performs steps inside a poll only, one at a time, drops those of an overtaken attempt, and delivers records of what
-it holds and has not frozen. What may go wrong in it (a slow or failing callback, a commit inside one, no poll for a
-long time) is asked of its `habits`.
+it holds and has not frozen. Its `behavior` decides what may go wrong in it (a slow or failing callback, a commit
+inside one, no poll for a long time).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 
 @dataclass(slots=True, kw_only=True)
-class Habits:
+class Behavior:
     """How the application behaves; the simulation changes this while it runs."""
 
     #: Seconds from one poll to the next while records are handled, and how many records a poll gives of a partition.
@@ -93,7 +93,7 @@ class Application:
     """One application thread. `delivered` receives each record that the user gets."""
 
     process: Process
-    habits: Habits
+    behavior: Behavior
     auto_commit: bool
     #: Held partitions with the position of the next record.
     held: dict[TopicPartition, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Application:
         now = self.process.simulation.now
         if self.process.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL):
             self.process.asked_at = now
-        self.process.post(Subscribed(subscription=subscription, is_eager=self.habits.is_eager, asked_at=now))
+        self.process.post(Subscribed(subscription=subscription, is_eager=self.behavior.is_eager, asked_at=now))
 
     def leave(self, option: LeaveOption, *, closes: bool) -> None:
         """Unsubscribe or close: blocks, and performs steps meanwhile, until the member has left."""
@@ -146,7 +146,7 @@ class Application:
         self._commit_id += 1
         self._pending_commits.add(self._commit_id)
         self.process.post(
-            CommitRequested(commit_id=self._commit_id, offsets=offsets, timeout_s=self.habits.commit_timeout_s)
+            CommitRequested(commit_id=self._commit_id, offsets=offsets, timeout_s=self.behavior.commit_timeout_s)
         )
         return self._commit_id
 
@@ -229,19 +229,19 @@ class Application:
         return None
 
     def _deliver(self) -> None:
-        habits, simulation = self.habits, self.process.simulation
+        behavior, simulation = self.behavior, self.process.simulation
         self._handle_records()
         self._polls += 1
-        if habits.commits_every and self._polls % habits.commits_every == 0:
+        if behavior.commits_every and self._polls % behavior.commits_every == 0:
             self.commit()
         elsewhere = simulation.random.random() < 0.3
-        self.poll_after(habits.think_s * (0.5 + simulation.random.random()), is_in_poll=not elsewhere)
+        self.poll_after(behavior.think_s * (0.5 + simulation.random.random()), is_in_poll=not elsewhere)
 
     def _handle_records(self) -> None:
         """Handle the records that the poll returned."""
         for partition in sorted(self.held.keys() - self.frozen):
             if not self.process.simulation.is_idle:
-                self._fetch(partition, self.habits.batch)
+                self._fetch(partition, self.behavior.batch)
 
     def _fetch(self, partition: TopicPartition, count: int) -> range:
         """Return the offsets of so many records."""
@@ -279,7 +279,7 @@ class Application:
                 self._left()
             case WarmPartitions() if not self.is_leaving:
                 self.callback = _Callback(effect, effect.partitions)
-                self._wait_for_callback(self.habits.warm_s)
+                self._wait_for_callback(self.behavior.warm_s)
             case _:
                 pass
 
@@ -297,11 +297,11 @@ class Application:
     def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
         """Do what the user's callback does; `_return` ends it."""
         assert self.callback is not None
-        habits = self.habits
-        if isinstance(step, RevokePartitions) and habits.commits_in_revoke:
+        behavior = self.behavior
+        if isinstance(step, RevokePartitions) and behavior.commits_in_revoke:
             self.callback.awaits_commit = self.commit(partitions)
         if self.callback.awaits_commit is None:
-            self._wait_for_callback(habits.callback_s)
+            self._wait_for_callback(behavior.callback_s)
 
     def _wait_for_callback(self, seconds: float) -> None:
         """The callback returns after so many seconds."""
@@ -325,7 +325,7 @@ class Application:
 
     def _callback_committed(self, effect: CommitCompleted) -> None:  # noqa: ARG002 - for others
         """The commit that a callback waits for is over."""
-        self.process.simulation.after(self.habits.callback_s, self._guarded(self._return))
+        self.process.simulation.after(self.behavior.callback_s, self._guarded(self._return))
 
     def _return(self) -> None:
         """The callback returns, or raises."""
@@ -333,9 +333,9 @@ class Application:
         if callback is None:
             return
         step, partitions = callback.step, callback.partitions
-        fails = self.habits.raises > 0
+        fails = self.behavior.raises > 0
         if fails:
-            self.habits.raises -= 1
+            self.behavior.raises -= 1
         if isinstance(step, WarmPartitions):
             self.callback = None
             self.warmed = self.warmed if fails else step.attempt
@@ -343,8 +343,8 @@ class Application:
             self._continue(failed=fails)
             return
         self.calls.append(Call(STEP_OF[type(step)], partitions, fails))
-        if self.habits.is_eager and len(self.calls) == self.habits.callbacks_until_incremental:
-            self.habits.is_eager = False
+        if self.behavior.is_eager and len(self.calls) == self.behavior.callbacks_until_incremental:
+            self.behavior.is_eager = False
             self.process.post(AssignedIncrementally())
         invariants, process = self.process.simulation.invariants, self.process
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -373,7 +373,7 @@ class Application:
         if self.is_leaving:
             self.process.simulation.after(0.0, self._guarded(self.work))
         else:
-            self.poll_after(self.habits.think_s if failed else 0.0, is_in_poll=not failed)
+            self.poll_after(self.behavior.think_s if failed else 0.0, is_in_poll=not failed)
 
     def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Hold these partitions from their start offsets on."""

@@ -131,8 +131,8 @@ class HandOvers:
 
     def _has_older_holder(self, process: Process) -> bool:
         """Whether an older process holds an id; ids contain milliseconds."""
-        living = (one for one in self._simulation.living if not one.application.is_leaving)
-        holders = (one.started_at for one in living if one.state is MemberState.STABLE)
+        live = (one for one in self._simulation.live_processes if not one.application.is_leaving)
+        holders = (one.started_at for one in live if one.state is MemberState.STABLE)
         oldest_at = min(holders, default=process.started_at)
         return process.started_at - oldest_at > 0.001
 

@@ -74,7 +74,7 @@ def end_of(committed: OffsetAndMetadata | None) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Tenure:
+class PartitionOwnership:
     """One ownership of a partition by one processor, from on_assign to its on_revoke or on_lost."""
 
     process: Owner
@@ -132,8 +132,8 @@ class Tenure:
         return {lane: offset for lane, offset in first.items() if lane not in busy}
 
 
-class Occasion(Enum):
-    """What has to happen in runs so that they can break the rules."""
+class Situation(Enum):
+    """The situations in which a rule can be broken: each has to occur in some run."""
 
     SKIPPED = "a record that an earlier owner finished was received"
     RETRIED = "an attempt began after a failed one"
@@ -163,21 +163,21 @@ class Handling:
         self._now = now
         self._exists = exists
         self._is_excused = is_excused
-        self._tenures: dict[tuple[Owner, TopicPartition], Tenure] = {}
+        self._ownerships: dict[tuple[Owner, TopicPartition], PartitionOwnership] = {}
         #: What finished, by any owner, and how often.
         self.finished: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         #: How often it happened that could break a rule.
-        self.occasions: Counter[Occasion] = Counter()
+        self.situations: Counter[Situation] = Counter()
 
     @property
     def repeated(self) -> int:
         """How many records were finished more than once."""
         return sum(times > 1 for counts in self.finished.values() for times in counts.values())
 
-    def tenure(self, process: Owner, partition: TopicPartition) -> Tenure:
+    def ownership(self, process: Owner, partition: TopicPartition) -> PartitionOwnership:
         """The present ownership of a partition by this process."""
-        return self._tenures[process, partition]
+        return self._ownerships[process, partition]
 
     # ---- ownership ----
 
@@ -192,192 +192,199 @@ class Handling:
         may_wait: bool,
     ) -> None:
         """A processor begins to receive a partition from its start offset on, with this committed offset."""
-        tenure = self._tenures[process, partition] = Tenure(process, partition, order, committed, may_wait=may_wait)
+        ownership = self._ownerships[process, partition] = PartitionOwnership(
+            process, partition, order, committed, may_wait=may_wait
+        )
         if committed is not None and start < committed.offset:
-            words = f"{tenure} starts at {start}, and {committed.offset} is committed"
-            check(self._is_excused(process), words)
+            message = f"{ownership} starts at {start}, and {committed.offset} is committed"
+            check(self._is_excused(process), message)
             # It was excluded, and has read what the next owner committed meanwhile.
-            tenure.began_with = None
-        tenure.end = end_of(tenure.began_with)
+            ownership.began_with = None
+        ownership.end = end_of(ownership.began_with)
 
     def closing(self, process: Owner, partitions: Iterable[TopicPartition]) -> None:
         """A processor starts nothing more of these partitions."""
         for partition in partitions:
-            self._tenures[process, partition].is_closing = True
+            self._ownerships[process, partition].is_closing = True
 
     def disowned(self, process: Owner, partition: TopicPartition, reported: Collection[int]) -> None:
         """A processor ignores from now on what still runs of a partition, and reports these records."""
-        tenure = self._tenures[process, partition]
-        ran = sorted(tenure.running)
-        check(sorted(reported) == ran, f"{tenure} is given up, {sorted(reported)} were reported, {ran} ran")
-        self.occasions[Occasion.DISOWNED] += len(ran)
-        tenure.running.clear()
+        ownership = self._ownerships[process, partition]
+        ran = sorted(ownership.running)
+        check(sorted(reported) == ran, f"{ownership} is given up, {sorted(reported)} were reported, {ran} ran")
+        self.situations[Situation.DISOWNED] += len(ran)
+        ownership.running.clear()
 
     def released(self, process: Owner, partition: TopicPartition) -> None:
         """A processor has released a partition."""
-        del self._tenures[process, partition]
+        del self._ownerships[process, partition]
 
     def revoked_cleanly(self, process: Owner, partition: TopicPartition) -> None:
         """on_revoke is about to return after its commit was accepted: nothing that finished is left behind."""
-        tenure = self._tenures[process, partition]
-        if tenure.is_limited or not self._exists(partition):
+        ownership = self._ownerships[process, partition]
+        if ownership.is_limited or not self._exists(partition):
             return
         covered = coverage(self._committed.get(partition))
-        left = sorted(offset for offset in tenure.finished if not covered(offset))
-        check(not left, f"{tenure} is revoked, and no commit covers the finished {left}")
+        left = sorted(offset for offset in ownership.finished if not covered(offset))
+        check(not left, f"{ownership} is revoked, and no commit covers the finished {left}")
 
     def forget(self, process: Owner) -> None:
         """A process died."""
-        for key in [key for key in self._tenures if key[0] is process]:
-            del self._tenures[key]
+        for key in [key for key in self._ownerships if key[0] is process]:
+            del self._ownerships[key]
 
     # ---- records ----
 
     def admitted(self, process: Owner, partition: TopicPartition, offsets: range, most: int) -> None:
         """A processor received the records of these offsets; it may have so many in hand."""
-        tenure = self._tenures[process, partition]
-        covered = coverage(tenure.began_with)
+        ownership = self._ownerships[process, partition]
+        covered = coverage(ownership.began_with)
         new = [
             offset
             for offset in offsets
-            if exists(partition, offset) and (offset >= tenure.truncated_at or not covered(offset))
+            if exists(partition, offset) and (offset >= ownership.truncated_at or not covered(offset))
         ]
-        tenure.in_hand |= dict.fromkeys(new)
-        self.occasions[Occasion.SKIPPED] += sum(exists(partition, offset) for offset in offsets) - len(new)
-        tenure.end = max(tenure.end, offsets.stop)
-        check(len(tenure.in_hand) <= most, f"{tenure} has {len(tenure.in_hand)} records in hand: too many")
+        ownership.in_hand |= dict.fromkeys(new)
+        self.situations[Situation.SKIPPED] += sum(exists(partition, offset) for offset in offsets) - len(new)
+        ownership.end = max(ownership.end, offsets.stop)
+        check(len(ownership.in_hand) <= most, f"{ownership} has {len(ownership.in_hand)} records in hand: too many")
 
     def restarted(self, process: Owner, partition: TopicPartition, offset: int, dropped: Iterable[int]) -> None:
         """A processor receives the records from this offset on again, because the log was truncated and written again.
 
         These are other records. The tasks of the dropped records, of which some may be earlier ones, are forgotten.
         """
-        tenure = self._tenures[process, partition]
-        tenure.running.difference_update(dropped)
-        tenure.waiting.difference_update(dropped)
+        ownership = self._ownerships[process, partition]
+        ownership.running.difference_update(dropped)
+        ownership.waiting.difference_update(dropped)
         for one in dropped:
-            tenure.attempts.pop(one, None)
-            tenure.due.pop(one, None)
-        tenure.in_hand = {one: None for one in tenure.in_hand if one < offset}
-        tenure.finished = {one for one in tenure.finished if one < offset}
-        tenure.end = min(tenure.end, offset)
-        tenure.truncated_at = min(tenure.truncated_at, offset)
-        tenure.overtaken.clear()
+            ownership.attempts.pop(one, None)
+            ownership.due.pop(one, None)
+        ownership.in_hand = {one: None for one in ownership.in_hand if one < offset}
+        ownership.finished = {one for one in ownership.finished if one < offset}
+        ownership.end = min(ownership.end, offset)
+        ownership.truncated_at = min(ownership.truncated_at, offset)
+        ownership.overtaken.clear()
         finished = self.finished[partition]
         self.finished[partition] = Counter({one: finished[one] for one in finished if one < offset})
 
     def began(self, process: Owner, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
         """One call of the handler begins with these records."""
-        tenure = self._tenures.get((process, partition))
-        check(tenure is not None, f"{process.name} runs {offsets} of {partition}, which it does not own")
-        assert tenure is not None
-        check(not tenure.is_closing, f"{tenure}: {offsets} run although the partition is being revoked")
-        self._check_turns(tenure, {tenure.lane(offset) for offset in offsets}, is_retry=attempt > 1)
+        ownership = self._ownerships.get((process, partition))
+        check(ownership is not None, f"{process.name} runs {offsets} of {partition}, which it does not own")
+        assert ownership is not None
+        check(not ownership.is_closing, f"{ownership}: {offsets} run although the partition is being revoked")
+        self._check_turns(ownership, {ownership.lane(offset) for offset in offsets}, is_retry=attempt > 1)
         called = set(offsets)
-        under_way = (tenure.running | tenure.waiting) - called
+        under_way = (ownership.running | ownership.waiting) - called
         for number, offset in enumerate(offsets):
-            check(offset in tenure.in_hand, f"{tenure}: {offset} runs again although it is finished, or never came")
-            check(offset not in tenure.running, f"{tenure}: {offset} runs twice at the same time")
-            lane = tenure.lane(offset)
-            busy = next((one for one in under_way if tenure.lane(one) == lane), None)
-            check(busy is None, f"{tenure}: {offset} runs while {busy} of the same lane has not ended")
+            check(
+                offset in ownership.in_hand, f"{ownership}: {offset} runs again although it is finished, or never came"
+            )
+            check(offset not in ownership.running, f"{ownership}: {offset} runs twice at the same time")
+            lane = ownership.lane(offset)
+            busy = next((one for one in under_way if ownership.lane(one) == lane), None)
+            check(busy is None, f"{ownership}: {offset} runs while {busy} of the same lane has not ended")
             before = called.difference(offsets[number:])
-            earlier = next((one for one in tenure.before(offset) if one not in before), None)
-            check(earlier is None, f"{tenure}: {offset} runs before {earlier} of the same lane")
-            self.occasions[Occasion.RETRIED] += attempt > 1
-            tenure.attempts[offset] += 1
-            tried = tenure.attempts[offset]
-            check(tried == attempt, f"{tenure}: attempt {tried} of {offset} counts as {attempt}")
-            early_s = tenure.due.pop(offset, 0.0) - self._now()
-            check(early_s <= 0, f"{tenure}: the next attempt of {offset} begins {early_s:.2f} s too early")
-            self._check_elsewhere(tenure, offset)
-        tenure.running |= called
-        tenure.waiting -= called
+            earlier = next((one for one in ownership.before(offset) if one not in before), None)
+            check(earlier is None, f"{ownership}: {offset} runs before {earlier} of the same lane")
+            self.situations[Situation.RETRIED] += attempt > 1
+            ownership.attempts[offset] += 1
+            tried = ownership.attempts[offset]
+            check(tried == attempt, f"{ownership}: attempt {tried} of {offset} counts as {attempt}")
+            early_s = ownership.due.pop(offset, 0.0) - self._now()
+            check(early_s <= 0, f"{ownership}: the next attempt of {offset} begins {early_s:.2f} s too early")
+            self._check_elsewhere(ownership, offset)
+        ownership.running |= called
+        ownership.waiting -= called
 
-    def _check_turns(self, tenure: Tenure, lanes: AbstractSet[object], *, is_retry: bool) -> None:
+    def _check_turns(self, ownership: PartitionOwnership, lanes: AbstractSet[object], *, is_retry: bool) -> None:
         """Lanes take turns, and partitions also; a lane with an attempt that is due need not wait for its turn."""
-        if tenure.may_wait:
+        if ownership.may_wait:
             return
         for lane in lanes:
-            tenure.overtaken.pop(lane, None)
-        is_exempt = is_retry or tenure.order is ProcessingOrder.NONE
-        for lane in () if is_exempt else tenure.ready().keys() - lanes:
-            twice = tenure.overtaken[lane] & lanes
-            check(not twice, f"{tenure}: {twice} had two turns while {lane!r} waited")
-            tenure.overtaken[lane] |= lanes
-        tenure.others.clear()
-        for other in self.owned(tenure.process):
-            if other is not tenure and other.ready():
-                check(tenure.partition not in other.others, f"{tenure} had two turns while {other} waited")
-                other.others.add(tenure.partition)
+            ownership.overtaken.pop(lane, None)
+        is_exempt = is_retry or ownership.order is ProcessingOrder.NONE
+        for lane in () if is_exempt else ownership.ready().keys() - lanes:
+            twice = ownership.overtaken[lane] & lanes
+            check(not twice, f"{ownership}: {twice} had two turns while {lane!r} waited")
+            ownership.overtaken[lane] |= lanes
+        ownership.others.clear()
+        for other in self.owned(ownership.process):
+            if other is not ownership and other.ready():
+                check(ownership.partition not in other.others, f"{ownership} had two turns while {other} waited")
+                other.others.add(ownership.partition)
 
-    def _check_elsewhere(self, tenure: Tenure, offset: int) -> None:
-        for (other, partition), held in self._tenures.items():
-            if partition != tenure.partition or held is tenure or offset not in held.running:
+    def _check_elsewhere(self, ownership: PartitionOwnership, offset: int) -> None:
+        for (other, partition), held in self._ownerships.items():
+            if partition != ownership.partition or held is ownership or offset not in held.running:
                 continue
-            excused = self._is_excused(other) or self._is_excused(tenure.process)
-            check(excused, f"{tenure}: {offset} runs while it runs on {other.name}")
+            excused = self._is_excused(other) or self._is_excused(ownership.process)
+            check(excused, f"{ownership}: {offset} runs while it runs on {other.name}")
 
-    def finished_in(self, tenure: Tenure, offsets: Iterable[int]) -> None:
+    def finished_in(self, ownership: PartitionOwnership, offsets: Iterable[int]) -> None:
         """These records are finished, or in the dead letters, while their processor owns the partition."""
         for offset in offsets:
-            tenure.running.discard(offset)
-            del tenure.in_hand[offset], tenure.attempts[offset]
-            tenure.finished.add(offset)
-            self.occasions[Occasion.REPEATED] += self.finished[tenure.partition][offset] > 0
-            self.finished[tenure.partition][offset] += 1
+            ownership.running.discard(offset)
+            del ownership.in_hand[offset], ownership.attempts[offset]
+            ownership.finished.add(offset)
+            self.situations[Situation.REPEATED] += self.finished[ownership.partition][offset] > 0
+            self.finished[ownership.partition][offset] += 1
 
-    def failed_in(self, tenure: Tenure, offsets: Sequence[int], again_at: Instant | None) -> None:
+    def failed_in(self, ownership: PartitionOwnership, offsets: Sequence[int], again_at: Instant | None) -> None:
         """An attempt failed; the next one is of the same records at this time, or of each of them alone."""
-        tenure.running.difference_update(offsets)
+        ownership.running.difference_update(offsets)
         if again_at is None:
-            self.occasions[Occasion.SPLIT] += 1
+            self.situations[Situation.SPLIT] += 1
             for offset in offsets:
-                del tenure.attempts[offset]
+                del ownership.attempts[offset]
         else:
-            tenure.waiting.update(offsets)
-            tenure.due.update(dict.fromkeys(offsets, again_at))
+            ownership.waiting.update(offsets)
+            ownership.due.update(dict.fromkeys(offsets, again_at))
 
-    def owned(self, process: Owner) -> Iterable[Tenure]:
+    def owned(self, process: Owner) -> Iterable[PartitionOwnership]:
         """What this process owns now."""
-        return [tenure for (owner, _), tenure in self._tenures.items() if owner is process]
+        return [ownership for (owner, _), ownership in self._ownerships.items() if owner is process]
 
     def has_free_worker(self, process: Owner) -> None:
         """A worker found no record to run: each lane's first record is under way."""
-        for tenure in self.owned(process):
-            first = next(iter(tenure.in_hand), None)
-            ready = sorted(tenure.ready().values())
-            idle = [offset for offset in ready if offset == first or not tenure.may_wait]
-            self.occasions[Occasion.HELD] += len(ready) - len(idle)
-            check(not idle, f"{tenure}: {idle} do not run with a free worker")
+        for ownership in self.owned(process):
+            first = next(iter(ownership.in_hand), None)
+            ready = sorted(ownership.ready().values())
+            idle = [offset for offset in ready if offset == first or not ownership.may_wait]
+            self.situations[Situation.HELD] += len(ready) - len(idle)
+            check(not idle, f"{ownership}: {idle} do not run with a free worker")
 
     # ---- commits ----
 
     def limited(self, process: Owner) -> None:
         """The broker accepts less metadata than this processor was configured to write."""
-        self.occasions[Occasion.LIMITED] += 1
-        for tenure in self.owned(process):
-            tenure.is_limited = tenure.may_wait = True
+        self.situations[Situation.LIMITED] += 1
+        for ownership in self.owned(process):
+            ownership.is_limited = ownership.may_wait = True
 
     def commits(self, process: Owner, offsets: Offsets) -> None:
         """A processor is about to commit: exactly what is finished is covered."""
         for partition, at in offsets.items():
-            tenure = self._tenures.get((process, partition))
-            check(tenure is not None, f"{process.name} commits {partition}, which it does not own")
-            assert tenure is not None
+            ownership = self._ownerships.get((process, partition))
+            check(ownership is not None, f"{process.name} commits {partition}, which it does not own")
+            assert ownership is not None
             covered = coverage(at)
-            ahead = [offset for offset in tenure.in_hand if covered(offset)]
-            check(not ahead, f"{tenure} commits {at.offset} and {at.metadata!r} beyond the unfinished {ahead}")
-            check(at.offset <= tenure.end, f"{tenure} commits {at.offset}, and received records up to {tenure.end}")
-            left = sorted(offset for offset in tenure.finished if not covered(offset))
-            check(not left or tenure.is_limited, f"{tenure} commits {at.offset} without the finished {left}")
+            ahead = [offset for offset in ownership.in_hand if covered(offset)]
+            check(not ahead, f"{ownership} commits {at.offset} and {at.metadata!r} beyond the unfinished {ahead}")
+            check(
+                at.offset <= ownership.end,
+                f"{ownership} commits {at.offset}, and received records up to {ownership.end}",
+            )
+            left = sorted(offset for offset in ownership.finished if not covered(offset))
+            check(not left or ownership.is_limited, f"{ownership} commits {at.offset} without the finished {left}")
 
     def committed(self, offsets: Offsets) -> None:
         """The coordinator accepted these offsets: they cover all that was covered before."""
         for partition, at in offsets.items():
             before = self._committed.get(partition)
             self._committed[partition] = at
-            if before is None or any(one.is_limited for (_, p), one in self._tenures.items() if p == partition):
+            if before is None or any(one.is_limited for (_, p), one in self._ownerships.items() if p == partition):
                 continue
             covered, was_covered = coverage(at), coverage(before)
             finished = self.finished[partition]

@@ -190,8 +190,8 @@ class Invariants:
         order, sender = exchange.order, exchange.connection.sender
         if isinstance(order, SendHeartbeat):
             before = self._arrived.get(sender, 0)
-            words = f"{sender}: request {order.request_id} was overtaken by request {before}"
-            check(order.request_id > before, words)
+            message = f"{sender}: request {order.request_id} was overtaken by request {before}"
+            check(order.request_id > before, message)
             self._arrived[sender] = order.request_id
 
     def coordinator_acted(self, order: MemberOrder, answer: Answer | None) -> None:
@@ -328,8 +328,8 @@ class Invariants:
             check(not is_alive, f"{process.name} takes over from {holder}, whose process is alive")
             return
         later_s = self._asked_later_s(process, holder)
-        words = f"{process.name} takes over from {holder}, which asked {later_s:.1f} s later"
-        check(later_s <= NEWEST_FOR_S, words)
+        message = f"{process.name} takes over from {holder}, which asked {later_s:.1f} s later"
+        check(later_s <= NEWEST_FOR_S, message)
 
     def _asked_later_s(self, process: Process, holder: str) -> float:
         """How much later than this process the holder's had asked when this one first sent its release."""
@@ -341,11 +341,11 @@ class Invariants:
 
     def _leave_completed(self, process: Process, record: _Record) -> None:
         """Leaving is bounded: a commit before and one after on_revoke, others under way, callbacks, the answer."""
-        since, habits = record.leave_since, process.application.habits
+        since, behavior = record.leave_since, process.application.behavior
         record.leave_since = None
         if since is not None:
-            took, callbacks = self._simulation.now - since, 2 * max(habits.callback_s, SLOWEST_CALLBACK_S)
-            most = 2 * process.settings.leave_timeout_s + habits.commit_timeout_s + callbacks + LEAVE_ANSWER_S
+            took, callbacks = self._simulation.now - since, 2 * max(behavior.callback_s, SLOWEST_CALLBACK_S)
+            most = 2 * process.settings.leave_timeout_s + behavior.commit_timeout_s + callbacks + LEAVE_ANSWER_S
             check(took <= most, f"{process.name} took {took:.1f} s to leave")
 
     def _count(self, process: Process, moments: deque[Instant], most: int, did: str) -> None:

@@ -63,8 +63,8 @@ def made_with(mutant: type) -> Callable[..., MemberCore]:
         return mutant
     place = next(name for kind, name in _PLACES.items() if issubclass(mutant, kind))
 
-    def make(*args: object, **words: object) -> MemberCore:
-        member = MemberCore(*args, **words)  # type: ignore[arg-type]  # passed on as they came
+    def make(*args: object, **arguments: object) -> MemberCore:
+        member = MemberCore(*args, **arguments)  # type: ignore[arg-type]  # passed on as they came
         inside.replace_part(member, place, mutant)
         return member
 

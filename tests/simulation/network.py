@@ -52,7 +52,7 @@ class Exchange:
     is_over: bool = False
 
     @property
-    def patience_s(self) -> float:
+    def timeout_s(self) -> float:
         """How long its answer is waited for."""
         order = self.order
         return order.rebalance_timeout_s + JOIN_TIMEOUT_S if isinstance(order, SendJoin) else REQUEST_TIMEOUT_S
@@ -86,7 +86,7 @@ class Connection:
             return
         arrival = self.arrived_at = max(self.arrived_at, simulation.now + self._latency())
         if chance() < faults.request_lost or self.is_cut:
-            simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(exchange.timeout_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.connection_broken:
             simulation.at(arrival, lambda: self._broken(exchange if chance() < 0.5 else None, node_id))
@@ -101,7 +101,7 @@ class Connection:
     def _arrived(self, exchange: Exchange, node_id: int) -> None:
         answer = self.simulation.ask(exchange, node_id)
         if answer is None:
-            self.simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            self.simulation.after(exchange.timeout_s, lambda: self._give_up(exchange, NO_ANSWER))
         else:
             self.reply(exchange, answer)
 
@@ -111,12 +111,12 @@ class Connection:
         event = event_of(exchange.order, answer, exchange.protocol)
         chance = simulation.random.random
         if chance() < faults.answer_lost or self.is_cut:
-            simulation.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(exchange.timeout_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.answer_overdue:
-            patience_s = exchange.patience_s
-            simulation.after(patience_s, lambda: self._give_up(exchange, NO_ANSWER))
-            simulation.after(patience_s * (1 + chance()), lambda: self.feed(event))
+            timeout_s = exchange.timeout_s
+            simulation.after(timeout_s, lambda: self._give_up(exchange, NO_ANSWER))
+            simulation.after(timeout_s * (1 + chance()), lambda: self.feed(event))
             return
         self.answered_at = max(self.answered_at, simulation.now + self._latency())
         simulation.at(self.answered_at, lambda: self._answered(exchange, event))

@@ -57,7 +57,7 @@ from consumer_membership.testing.coordinators.member_requests import ORDERS, Mem
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
 from tests.simulation import inside
-from tests.simulation.application import Habits
+from tests.simulation.application import Behavior
 from tests.simulation.network import Connection
 
 if TYPE_CHECKING:
@@ -75,7 +75,12 @@ class Process:
     may_end_with = MAY_END_WITH
 
     def __init__(
-        self, simulation: Simulation, slot: int, settings: MemberSettings, protocols: ProtocolSettings, habits: Habits
+        self,
+        simulation: Simulation,
+        slot: int,
+        settings: MemberSettings,
+        protocols: ProtocolSettings,
+        behavior: Behavior,
     ) -> None:
         self.simulation = simulation
         self.slot = slot
@@ -92,12 +97,12 @@ class Process:
         self.recorder = made if isinstance(made, Recorder) else None
         self.member: MemberCore = made.member if isinstance(made, Recorder) else made
         self._handle = made.handle
-        self.application = simulation.make_application(self, habits, settings.auto_commit)
+        self.application = simulation.make_application(self, behavior, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
-        self.membership = Connection(simulation, self._hear, self.name, self._over)
-        self.requests = Connection(simulation, self._hear, self.name, self._over)
+        self.membership = Connection(simulation, self._on_response, self.name, self._over)
+        self.requests = Connection(simulation, self._on_response, self.name, self._over)
         #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
-        self.announcements = Connection(simulation, self._hear, self.name, self._over)
+        self.announcements = Connection(simulation, self._on_response, self.name, self._over)
         self._helper_node: int | None = None
         self._outbox: Outbox = simulation.make_outbox()
         self._turns: dict[int, Turn] = {}
@@ -145,7 +150,7 @@ class Process:
         """SIGSTOP: nothing is handled, and what was sent is still on its way."""
         self._held_back, self.deadline = [], None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """SIGCONT: everything that came meanwhile is handled, at once."""
         held_back, self._held_back = self._held_back or [], None
         postponed, self._postponed = self._postponed, []
@@ -169,7 +174,7 @@ class Process:
             self.deadline = None
             self.simulation.invariants.ended_process(self, cleanly=True)
         else:
-            self.application.poll_after(self.application.habits.think_s, is_in_poll=True)
+            self.application.poll_after(self.application.behavior.think_s, is_in_poll=True)
 
     # ---- the membership thread ----
 
@@ -195,7 +200,7 @@ class Process:
         effects = self._handle(event, simulation.now)
         if self.recorder is not None:
             self.recorder.record_view(member.view())
-        simulation.note(self, event, effects)
+        simulation.log_event(self, event, effects)
         simulation.invariants.handled(self, old, effects)
         for effect in effects:
             self._perform(effect)
@@ -320,7 +325,7 @@ class Process:
         if isinstance(order, SendHeartbeat):
             self._turns.pop(order.request_id).end()
 
-    def _hear(self, event: ResponseEvent) -> None:
+    def _on_response(self, event: ResponseEvent) -> None:
         """An answer arrives, or none in time."""
         if isinstance(event, AnnouncementsNotRead | AnnouncementNotWritten):
             self._helper_node = None

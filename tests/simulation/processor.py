@@ -31,8 +31,8 @@ from consumer_membership.testing.coordinators.rules import OFFSET_METADATA_TOO_L
 from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation import inside
-from tests.simulation.application import Application, Habits, Partitions
-from tests.simulation.handling import SLOW, Tenure, exists, key_of
+from tests.simulation.application import Application, Behavior, Partitions
+from tests.simulation.handling import SLOW, PartitionOwnership, exists, key_of
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -156,8 +156,8 @@ def offsets_of(task: Task) -> list[int]:
 class ProcessorApplication(Application):
     """One processor: the thread of its poll loop, and its workers."""
 
-    def __init__(self, process: Process, habits: Habits, options: Options, parts: Parts) -> None:
-        super().__init__(process, habits, auto_commit=False)
+    def __init__(self, process: Process, behavior: Behavior, options: Options, parts: Parts) -> None:
+        super().__init__(process, behavior, auto_commit=False)
         self.options = options
         self.parts = parts
         self.scheduler = parts.scheduler(
@@ -187,8 +187,8 @@ class ProcessorApplication(Application):
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
         self.process.simulation.after(seconds, self._guarded(action))
 
-    def _tenure(self, task: Task) -> Tenure:
-        return self._handling.tenure(self.process, task.owned.partition)
+    def _ownership(self, task: Task) -> PartitionOwnership:
+        return self._handling.ownership(self.process, task.owned.partition)
 
     # ---- the poll loop ----
 
@@ -208,14 +208,14 @@ class ProcessorApplication(Application):
     def _admit(self, partition: TopicPartition) -> None:
         offsets = self._fetch(partition, self._available(partition))
         if offsets:
-            most = self.options.max_queued + self.habits.batch
+            most = self.options.max_queued + self.behavior.batch
             self._handling.admitted(self.process, partition, offsets, most)
             records = [Record(partition, offset) for offset in offsets if exists(partition, offset)]
             self.scheduler.admit(cast("list[Message]", records), self.now)
 
     def _available(self, partition: TopicPartition) -> int:
         """How many records a poll returns: without new ones, those that an earlier owner left behind."""
-        simulation, count = self.process.simulation, self.habits.batch
+        simulation, count = self.process.simulation, self.behavior.batch
         return min(count, simulation.ledger.end(partition) - self.held[partition]) if simulation.is_idle else count
 
     def _end_overdue(self) -> None:
@@ -266,7 +266,7 @@ class ProcessorApplication(Application):
         seconds = 0.3 * chance() ** 2
         if any(message.key() == SLOW for message in task.messages):
             seconds += chance()
-        if simulation.is_quiet:
+        if simulation.are_faults_over:
             return seconds / 10, None
         lot = chance()
         if lot < options.stuck:
@@ -291,7 +291,7 @@ class ProcessorApplication(Application):
         """The records of a task are handled, or in the dead letters."""
         del self._calls[task]
         if not task.is_disowned:
-            self._handling.finished_in(self._tenure(task), offsets_of(task))
+            self._handling.finished_in(self._ownership(task), offsets_of(task))
         self.scheduler.finish(task, self.now)
         self._go_on()
 
@@ -307,7 +307,7 @@ class ProcessorApplication(Application):
         del self._calls[task]
         again_at = None if is_split else self.now + (delay or 0.0)
         if not task.is_disowned:
-            self._handling.failed_in(self._tenure(task), offsets_of(task), again_at)
+            self._handling.failed_in(self._ownership(task), offsets_of(task), again_at)
         if again_at is None:
             self.scheduler.split(task, self.now)
         else:
@@ -385,7 +385,7 @@ class ProcessorApplication(Application):
     def _cancel(self, task: Task) -> None:
         """A cancelled coroutine ends at once; its record stays unfinished."""
         self._calls.pop(task).is_over = True
-        self._handling.failed_in(self._tenure(task), offsets_of(task), self.now)
+        self._handling.failed_in(self._ownership(task), offsets_of(task), self.now)
         self.scheduler.retry(task, self.now, TimeoutError("cancelled"))
 
     def _commit_revoked(self, drain: _Drain) -> None:

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, and how often: one profile for each kind of trouble."""
+"""The profiles of runs: the actions and faults of a run, and how often they occur."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.simulation.processor import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
+    """The actions and faults of a run: `actions` are weights, one is taken about each `action_interval_s`."""
 
     name: str
     rules: tuple[Rules | ClassicRules, ...] = (RULES_4_0, RULES_4_2, RULES_4_4)
     faults: Faults = field(default_factory=Faults)
-    acts: Mapping[str, int] = field(default_factory=dict)
-    act_every_s: float = 2.0
+    actions: Mapping[str, int] = field(default_factory=dict)
+    action_interval_s: float = 2.0
     is_static: bool = False
     #: Whether every second process has no instance id, although the others have one.
     is_mixed: bool = False
@@ -28,7 +28,7 @@ class Profile:
     #: Whether members hand their instance ids over, and what may happen to them meanwhile. Some runs have a pool, with
     #: as many ids as there are processes at first.
     hands_over: bool = False
-    fates: tuple[str, ...] = ()
+    hand_over_faults: tuple[str, ...] = ()
     inbox_delay_s: float = 0.0
     #: The options of its processors, of which each run draws one of each; without them records are polled.
     processing: Processing | None = None
@@ -36,8 +36,8 @@ class Profile:
     @property
     def is_clean(self) -> bool:
         """Whether every handover is in good order, so that no record may be handed out twice."""
-        is_orderly = not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic", "surge"}
-        return is_orderly and not self.fates and self.faults == Faults(latency_s=self.faults.latency_s)
+        is_orderly = not self.actions.keys() - {"scale", "resubscribe", "change subscription", "create topic", "surge"}
+        return is_orderly and not self.hand_over_faults and self.faults == Faults(latency_s=self.faults.latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +74,30 @@ _REVOCATIONS = {"scale": 4}
 #: How an ownership ends without on_revoke, or late.
 _ENDS = {"crash": 3, "stop polling": 1, "pause between polls": 2, "remove": 1, "move coordinator": 1}
 #: What happens to a process before, during or after a hand-over.
-_FATES = ("kill", "stop", "cut off", "break connection", "close", "move coordinator", "slow callback", "raise")
-_TAKEOVERS = {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2}
+_HAND_OVER_FAULTS = (
+    "kill",
+    "stop",
+    "cut off",
+    "break connection",
+    "close",
+    "move coordinator",
+    "slow callback",
+    "raise",
+)
+_TAKEOVERS = {"crash": 3, "duplicate instance id": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2}
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile(name="no faults", acts=_MOVES),
-        Profile(name="lossy network", faults=_LOSSY, acts=_MOVES | {"break connection": 2}, inbox_delay_s=0.02),
-        Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
-        Profile(name="crashes", acts=_MOVES | {"crash": 6}),
-        Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
+        Profile(name="no faults", actions=_MOVES),
+        Profile(name="lossy network", faults=_LOSSY, actions=_MOVES | {"break connection": 2}, inbox_delay_s=0.02),
+        Profile(name="misuse", actions=_MOVES | _MISUSE, inbox_delay_s=0.05),
+        Profile(name="crashes", actions=_MOVES | {"crash": 6}),
+        Profile(name="static crashes", actions=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
         Profile(
             name="static and dynamic",
             faults=_LOSSY,
-            acts=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "remove": 1, "move coordinator": 1},
+            actions=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "remove": 1, "move coordinator": 1},
             is_static=True,
             is_mixed=True,
             inbox_delay_s=0.02,
@@ -96,43 +105,43 @@ PROFILES: Mapping[str, Profile] = {
         Profile(
             name="takeovers",
             faults=_LOSSY,
-            acts=_MOVES | _TAKEOVERS,
+            actions=_MOVES | _TAKEOVERS,
             is_static=True,
             inbox_delay_s=0.02,
         ),
         Profile(
             name="pool",
             faults=_LOSSY,
-            acts=_MOVES | {"crash": 3, "bounce": 4, "stop polling": 2, "remove": 1},
+            actions=_MOVES | {"crash": 3, "bounce": 4, "stop polling": 2, "remove": 1},
             is_static=True,
             is_pooled=True,
         ),
-        Profile(name="hand-over, no faults", acts={"surge": 1}, is_static=True, hands_over=True),
+        Profile(name="hand-over, no faults", actions={"surge": 1}, is_static=True, hands_over=True),
         Profile(
             name="hand-over",
             faults=_LOSSY,
-            acts=_MOVES | {"surge": 12, "crash": 1},
+            actions=_MOVES | {"surge": 12, "crash": 1},
             is_static=True,
             hands_over=True,
-            fates=_FATES,
+            hand_over_faults=_HAND_OVER_FAULTS,
             inbox_delay_s=0.02,
         ),
-        Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
+        Profile(name="coordinator moves", actions=_MOVES | {"move coordinator": 6, "node down": 3}),
         Profile(
             name="everything",
             faults=_LOSSY,
-            acts=_MOVES
+            actions=_MOVES
             | _MISUSE
             | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "delete topic": 1, "remove": 1}
             | {"break connection": 1},
-            act_every_s=1.0,
+            action_interval_s=1.0,
             inbox_delay_s=0.05,
         ),
         Profile(
             name="everything, static",
             faults=_LOSSY,
-            acts=_MOVES | _MISUSE | {"crash": 2, "bounce": 3, "move coordinator": 2, "remove": 1},
-            act_every_s=1.0,
+            actions=_MOVES | _MISUSE | {"crash": 2, "bounce": 3, "move coordinator": 2, "remove": 1},
+            action_interval_s=1.0,
             is_static=True,
             inbox_delay_s=0.05,
         ),
@@ -141,37 +150,37 @@ PROFILES: Mapping[str, Profile] = {
             name="classic",
             rules=(_CLASSIC,),
             faults=_LOSSY,
-            acts=_MOVES
+            actions=_MOVES
             | _MISUSE
             | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "remove": 1, "break connection": 1}
             | {"cut off": 3},
-            act_every_s=1.0,
+            action_interval_s=1.0,
             inbox_delay_s=0.05,
         ),
         Profile(
             name="processing, no faults",
-            acts=_REVOCATIONS,
+            actions=_REVOCATIONS,
             processing=Processing(metadata_limits=(4096,), has_dead_letters=(True,), stuck=0.0),
         ),
         Profile(
             name="processing",
             faults=_LOSSY,
-            acts=_REVOCATIONS | _ENDS,
-            act_every_s=1.0,
+            actions=_REVOCATIONS | _ENDS,
+            action_interval_s=1.0,
             inbox_delay_s=0.05,
             processing=Processing(),
         ),
         Profile(
             name="processing, full metadata",
-            acts=_REVOCATIONS | _ENDS,
+            actions=_REVOCATIONS | _ENDS,
             processing=Processing(metadata_limits=(4096, 40, 16, 0), broker_limits=(4096, 30, 12, 0)),
         ),
         Profile(
             name="processing classic",
             rules=(_CLASSIC,),
             faults=_LOSSY,
-            acts=_REVOCATIONS | _ENDS | {"cut off": 1},
-            act_every_s=1.0,
+            actions=_REVOCATIONS | _ENDS | {"cut off": 1},
+            action_interval_s=1.0,
             inbox_delay_s=0.05,
             processing=Processing(metadata_limits=(4096, 20)),
         ),
@@ -179,7 +188,7 @@ PROFILES: Mapping[str, Profile] = {
             name="classic static and dynamic",
             rules=(_CLASSIC,),
             faults=_LOSSY,
-            acts=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "move coordinator": 1},
+            actions=_MOVES | {"crash": 2, "bounce": 3, "stop polling": 2, "move coordinator": 1},
             is_static=True,
             is_mixed=True,
             inbox_delay_s=0.02,
@@ -188,7 +197,7 @@ PROFILES: Mapping[str, Profile] = {
             name="classic takeovers",
             rules=(_CLASSIC,),
             faults=_LOSSY,
-            acts=_MOVES | _TAKEOVERS,
+            actions=_MOVES | _TAKEOVERS,
             is_static=True,
             inbox_delay_s=0.02,
         ),

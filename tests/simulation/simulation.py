@@ -33,13 +33,13 @@ from consumer_membership.testing.coordinators.member_requests import request_of
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import inside
-from tests.simulation.application import Application, Habits
+from tests.simulation.application import Application, Behavior
 from tests.simulation.handling import Handling
 from tests.simulation.helper_group import HelperGroup
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
-from tests.simulation.trace import words
+from tests.simulation.trace import as_text
 from tests.simulation.watch import Violation
 
 GROUP = "orders-group"
@@ -91,15 +91,15 @@ class Simulation:
         self.inbox_delay_s = 0.0
         #: Whether there are no records to hand out.
         self.is_idle = False
-        #: Whether no handler fails any more.
-        self.is_quiet = False
+        #: Whether no fault is injected and no handler fails any more.
+        self.are_faults_over = False
         #: Whether members have the right to describe their group.
         self.may_describe = True
         self.make_member = make_member
         #: What orders each process's requests.
         self.make_outbox: type[Outbox] = Outbox
         #: What each process does with its records.
-        self.make_application: Callable[[Process, Habits, bool], Application] = Application
+        self.make_application: Callable[[Process, Behavior, bool], Application] = Application
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
@@ -134,12 +134,12 @@ class Simulation:
         *topics: str,
         settings: MemberSettings | None = None,
         protocols: ProtocolSettings | None = None,
-        habits: Habits | None = None,
+        behavior: Behavior | None = None,
         subscription: Subscription | None = None,
     ) -> Process:
         """Start a process that subscribes."""
         settings = settings or MemberSettings(group_id=GROUP)
-        process = Process(self, slot, settings, protocols or self.protocols, habits or Habits())
+        process = Process(self, slot, settings, protocols or self.protocols, behavior or Behavior())
         self.processes.append(process)
         process.start(subscription or Subscription(topics=frozenset(topics)))
         return process
@@ -153,8 +153,8 @@ class Simulation:
         return TopicIdPartition(self.coordinator.topics[partition.topic].topic_id, partition.partition)
 
     @property
-    def living(self) -> list[Process]:
-        """The processes that live."""
+    def live_processes(self) -> list[Process]:
+        """The processes that have not ended; a stopped one (SIGSTOP) is one of them."""
         return [process for process in self.processes if process.alive]
 
     # ---- the coordinator ----
@@ -243,26 +243,26 @@ class Simulation:
 
     # ---- what one may look at ----
 
-    def note(self, process: Process, event: object, effects: tuple[object, ...]) -> None:
-        """Remember an event for the trace."""
+    def log_event(self, process: Process, event: object, effects: tuple[object, ...]) -> None:
+        """Add an event and its effects to the trace."""
         self._trace.append((self.now, (process.name, inside.state(process.member)), event, effects))
 
-    def say(self, text: str) -> None:
-        """Put words into the trace."""
+    def log(self, text: str) -> None:
+        """Add a line to the trace."""
         self._trace.append((self.now, ("run", ""), text, ()))
 
     def trace(self) -> str:
         """The latest events, oldest first."""
         lines = []
         for moment, (name, state), event, effects in self._trace:
-            lines.append(f"{moment:9.4f} {name:6} {state!s:13} {words(event)}")
-            lines += [f"{'':30} -> {words(effect)}" for effect in effects]
+            lines.append(f"{moment:9.4f} {name:6} {state!s:13} {as_text(event)}")
+            lines += [f"{'':30} -> {as_text(effect)}" for effect in effects]
         return "\n".join(lines)
 
     @property
     def wanted(self) -> set[TopicPartition]:
-        """Return all partitions that a living member subscribes to."""
-        subscriptions = [process.subscription for process in self.living]
+        """Return all partitions that a live member subscribes to."""
+        subscriptions = [process.subscription for process in self.live_processes]
         names = frozenset[str]().union(*(one.topics for one in subscriptions))
         patterns = [pattern.member or "" for one in subscriptions for pattern in one.patterns]
         return {
@@ -284,11 +284,11 @@ class Simulation:
     @property
     def is_settled(self) -> bool:
         """Whether all members are STABLE and deliver all partitions among them, each in one place."""
-        living = self.living
-        if any(process.state is not MemberState.STABLE for process in living if process.subscription):
+        live = self.live_processes
+        if any(process.state is not MemberState.STABLE for process in live if process.subscription):
             return False
-        fetchable = [p for process in living for p in process.application.fetchable]
+        fetchable = [p for process in live for p in process.application.fetchable]
         if len(fetchable) != len(set(fetchable)) or set(fetchable) != self.wanted:
             return False
         members = len(self.coordinator.members(GROUP))
-        return members == sum(bool(p.subscription) for p in living) and self.coordinator.is_settled(GROUP)
+        return members == sum(bool(p.subscription) for p in live) and self.coordinator.is_settled(GROUP)

@@ -16,11 +16,11 @@ from tests.simulation import inside
 from tests.simulation.watch import check
 
 if TYPE_CHECKING:
-    from tests.simulation.chaos import Run
     from tests.simulation.process import Process
+    from tests.simulation.run import Run
 
 #: How long after the start of a new process a fault affects it, or the old process.
-FATE_WITHIN_S = 4.0
+FAULT_WITHIN_S = 4.0
 #: How long a deployment waits for a process that does not become ready.
 READY_WITHIN_S = 6.0
 #: How long a hand-over takes at most without faults: the session in which a holder that was replaced may seem alive is
@@ -36,7 +36,7 @@ class Surges:
         self._run = run
         self._simulation = run.simulation
         self._random = run.random
-        self._fates: dict[str, Callable[[Process], None]] = {
+        self._faults: dict[str, Callable[[Process], None]] = {
             "kill": lambda process: process.kill(),
             "stop": self._stop,
             "cut off": self._cut_off,
@@ -51,62 +51,66 @@ class Surges:
         self._shares: dict[str | None, frozenset[TopicPartition]] = {}
         self._epoch = 0
 
-    # ---- trouble ----
+    # ---- actions and faults ----
 
     def begin(self, old: Process) -> None:
         """Start a new process, or two, for this one; something may happen to both."""
         run, profile = self._run, self._run.profile
-        living = self._simulation.living
-        if not profile.fates and len(living) > (run.pool_size if run.is_pooled else len({one.slot for one in living})):
+        live = self._simulation.live_processes
+        if not profile.hand_over_faults and len(live) > (
+            run.pool_size if run.is_pooled else len({one.slot for one in live})
+        ):
             return
-        count = self._random.choice((1, 1, 2)) if profile.fates else 1
+        count = self._random.choice((1, 1, 2)) if profile.hand_over_faults else 1
         for _ in range(count):
             slot = max(run.slots) + 1 if run.is_pooled else old.slot
-            run.start(slot, self._random.random() * 0.1, is_twin=True)
+            run.start(slot, self._random.random() * 0.1, is_additional=True)
             if run.is_pooled:
                 self._simulation.after(_POLL_S, partial(self._end_oldest, slot, self._simulation.now + READY_WITHIN_S))
-        for _ in range(self._random.choice((0, 1, 1, 2)) if profile.fates else 0):
-            fate = self._fates[self._random.choice(profile.fates)]
-            self._simulation.after(FATE_WITHIN_S * self._random.random(), partial(self._strike, fate, old.slot))
+        for _ in range(self._random.choice((0, 1, 1, 2)) if profile.hand_over_faults else 0):
+            fault = self._faults[self._random.choice(profile.hand_over_faults)]
+            self._simulation.after(FAULT_WITHIN_S * self._random.random(), partial(self._inject, fault, old.slot))
 
     def _end_oldest(self, slot: int, until: float) -> None:
         """The new process of this slot is ready, or late: close the oldest one."""
         run, simulation = self._run, self._simulation
         new = run.slots[slot]
-        if simulation.is_quiet:
+        if simulation.are_faults_over:
             return
         is_ready = new is not None and new.alive and (new.view.is_warm or new.state is MemberState.STABLE)
         if not is_ready and simulation.now < until:
             simulation.after(_POLL_S, lambda: self._end_oldest(slot, until))
             return
-        oldest = next((one for one in simulation.living if not one.application.is_leaving and one is not new), None)
+        oldest = next(
+            (one for one in simulation.live_processes if not one.application.is_leaving and one is not new), None
+        )
         if oldest is not None:
             run.slots[oldest.slot] = None
             oldest.application.leave(LeaveOption.DEFAULT, closes=True)
 
-    def _strike(self, fate: Callable[[Process], None], slot: int) -> None:
-        living = [one for one in self._simulation.living if self._run.is_pooled or one.slot == slot]
-        if living and not self._simulation.is_quiet:
-            victim = self._random.choice(living)
-            self._simulation.say(f"fate of {victim.name}")
-            fate(victim)
+    def _inject(self, fault: Callable[[Process], None], slot: int) -> None:
+        live = [one for one in self._simulation.live_processes if self._run.is_pooled or one.slot == slot]
+        if live and not self._simulation.are_faults_over:
+            victim = self._random.choice(live)
+            self._simulation.log(f"fault of {victim.name}")
+            fault(victim)
 
     def _stop(self, process: Process) -> None:
         if process in self._stopped:
             return
         self._stopped.add(process)
         process.stop()
-        length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
+        length_s = self._run.timing.session_s * (0.1 + 1.4 * self._random.random())
         self._simulation.after(length_s, lambda: self._resume(process))
 
     def _resume(self, process: Process) -> None:
         if process in self._stopped:
             self._stopped.discard(process)
-            process.go_on()
+            process.resume()
 
     def _cut_off(self, process: Process) -> None:
         process.cut_off(is_cut=True, with_helper=self._random.random() < 0.5)
-        length_s = self._run.pace.session_s * (0.1 + 1.4 * self._random.random())
+        length_s = self._run.timing.session_s * (0.1 + 1.4 * self._random.random())
         self._simulation.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move(self, _: Process) -> None:
@@ -119,42 +123,42 @@ class Surges:
             simulation.move_coordinator(node, loading_s)
 
     def _slow(self, process: Process) -> None:
-        habits = process.application.habits
-        habits.callback_s = habits.warm_s = 2.0 * self._random.random()
+        behavior = process.application.behavior
+        behavior.callback_s = behavior.warm_s = 2.0 * self._random.random()
 
     def _raise(self, process: Process) -> None:
-        process.application.habits.raises = self._random.randint(1, 3)
+        process.application.behavior.raises = self._random.randint(1, 3)
 
-    # ---- quiet ----
+    # ---- recovery ----
 
     def end(self) -> None:
-        """The trouble is over: hand-overs that have begun come to their end; then surplus processes are closed."""
+        """The faults are over: hand-overs that have begun are completed; then surplus processes are closed."""
         for process in list(self._stopped):
             self._resume(process)
-        self._keep_the_living()
-        delay_s = self._random.choice((0.0, HAND_OVER_S + self._run.pace.session_s))
-        self._simulation.after(delay_s if self._run.profile.fates else HAND_OVER_S, self._end_surplus)
+        self._keep_live_processes()
+        delay_s = self._random.choice((0.0, HAND_OVER_S + self._run.timing.session_s))
+        self._simulation.after(delay_s if self._run.profile.hand_over_faults else HAND_OVER_S, self._end_surplus)
 
-    def _keep_the_living(self) -> None:
+    def _keep_live_processes(self) -> None:
         """Note that the process is alive: it needs no replacement."""
         slots = self._run.slots
-        for process in self._simulation.living:
+        for process in self._simulation.live_processes:
             if not process.application.is_leaving:
                 slots[process.slot] = process
         if self._run.is_pooled:
-            living = {one.slot for one in self._simulation.living}
-            empty = [slot for slot in slots if slot not in living]
-            for slot in empty[max(0, self._run.pool_size - len(living)) :]:
+            live = {one.slot for one in self._simulation.live_processes}
+            empty = [slot for slot in slots if slot not in live]
+            for slot in empty[max(0, self._run.pool_size - len(live)) :]:
                 slots[slot] = None
 
     def _end_surplus(self) -> None:
         """Close the older ones of more processes than there are ids; one that does not subscribe needs no id."""
         run, profile = self._run, self._run.profile
-        living = [one for one in self._simulation.living if one.subscription and not one.application.is_leaving]
-        newest = {one.slot: one for one in living}
-        kept = set(living[-run.pool_size :] if run.is_pooled else newest.values())
-        surplus = [one for one in living if one not in kept]
-        if not profile.fates and not run.is_pooled:
+        live = [one for one in self._simulation.live_processes if one.subscription and not one.application.is_leaving]
+        newest = {one.slot: one for one in live}
+        kept = set(live[-run.pool_size :] if run.is_pooled else newest.values())
+        surplus = [one for one in live if one not in kept]
+        if not profile.hand_over_faults and not run.is_pooled:
             check(not surplus, f"hand-overs did not end: {[one.name for one in surplus]} and their successors live")
         for process in surplus:
             process.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -175,5 +179,5 @@ class Surges:
         check(not younger, f"{younger} released their ids although older processes held ids")
 
     def _now(self) -> tuple[dict[str | None, frozenset[TopicPartition]], int]:
-        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._simulation.living}
+        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._simulation.live_processes}
         return shares, self._simulation.group_epoch

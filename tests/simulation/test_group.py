@@ -10,7 +10,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription
-from tests.simulation.application import Habits
+from tests.simulation.application import Behavior
 from tests.simulation.process import Process
 from tests.simulation.simulation import GROUP, Simulation
 
@@ -18,21 +18,26 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 
 
 def group_of(
-    count: int, rules: Rules, *, partitions: int = 4, habits: Habits | None = None, max_poll_interval_s: float = 300.0
+    count: int,
+    rules: Rules,
+    *,
+    partitions: int = 4,
+    behavior: Behavior | None = None,
+    max_poll_interval_s: float = 300.0,
 ) -> tuple[Simulation, list[Process]]:
     """A settled group of this many dynamic members on topic a."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", partitions)
     settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
     for slot in range(count):
-        simulation.start(slot, "a", settings=settings, habits=habits)
+        simulation.start(slot, "a", settings=settings, behavior=behavior)
     simulation.settle(within_s=10)
-    return simulation, simulation.living
+    return simulation, simulation.live_processes
 
 
 def shares(simulation: Simulation) -> list[int]:
-    """The number of partitions that each living process reads, ascending."""
-    return sorted(len(process.application.fetchable) for process in simulation.living)
+    """The number of partitions that each live process reads, ascending."""
+    return sorted(len(process.application.fetchable) for process in simulation.live_processes)
 
 
 # ---- brokers ----
@@ -81,7 +86,7 @@ def test_s02_clean_bounce_of_consumers_repeats_no_record(rules: Rules, *, is_rol
     """S02: The group forms again after each bounce, and a clean shutdown repeats no record."""
     simulation, _ = group_of(3, rules)
     for _ in range(2):
-        for process in list(simulation.living):
+        for process in list(simulation.live_processes):
             process.application.leave(LeaveOption.DEFAULT, closes=True)
             if is_rolling:
                 simulation.run_for(1)
@@ -100,7 +105,9 @@ def test_s07_other_member_gets_the_partitions_of_a_killed_one(rules: Rules, *, a
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
-    one, other = (simulation.start(slot, "a", settings=settings, habits=Habits(commits_every=3)) for slot in range(2))
+    one, other = (
+        simulation.start(slot, "a", settings=settings, behavior=Behavior(commits_every=3)) for slot in range(2)
+    )
     simulation.settle(within_s=8)
     simulation.run_for(2)
     one.kill()
@@ -120,7 +127,7 @@ def test_s09_members_added_and_removed_one_by_one_consume_all_records(rules: Rul
         simulation.start(slot, "a")
         simulation.settle(within_s=8)
         seen.append(shares(simulation))
-    for process in list(simulation.living)[:3]:
+    for process in list(simulation.live_processes)[:3]:
         process.application.leave(LeaveOption.DEFAULT, closes=True)
         simulation.run_for(0.5)
         simulation.settle(within_s=8)
@@ -206,9 +213,9 @@ def test_c02_c03_long_callback_delays_only_the_handover(rules: Rules, step: Step
     Then the handover completes.
     """
     simulation, (one,) = group_of(1, rules)
-    slow = one.application.habits if step is Step.REVOKE else Habits(callback_s=rules.session_timeout_s + 2)
+    slow = one.application.behavior if step is Step.REVOKE else Behavior(callback_s=rules.session_timeout_s + 2)
     slow.callback_s = rules.session_timeout_s + 2
-    simulation.start(1, "a", habits=slow if step is Step.ASSIGN else None)
+    simulation.start(1, "a", behavior=slow if step is Step.ASSIGN else None)
     simulation.run_for(rules.session_timeout_s)
     assert len(simulation.coordinator.groups[GROUP].members) == 2
     slow.callback_s = 0.0
@@ -240,10 +247,10 @@ def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=False)
-    one = simulation.start(0, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    one = simulation.start(0, "a", settings=settings, behavior=Behavior(commits_in_revoke=True))
     simulation.settle(within_s=5)
     simulation.run_for(2)
-    simulation.start(1, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    simulation.start(1, "a", settings=settings, behavior=Behavior(commits_in_revoke=True))
     simulation.settle(within_s=6)
     (revoked,) = one.application.called(Step.REVOKE)
     assert revoked <= simulation.coordinator.groups[GROUP].committed.keys()

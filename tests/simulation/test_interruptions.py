@@ -14,19 +14,19 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LeaveOption, Subscription, TopicPartition
 from tests.simulation import inside
-from tests.simulation.application import Habits
+from tests.simulation.application import Behavior
 from tests.simulation.process import Process
 from tests.simulation.simulation import GROUP, Simulation
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
 
-def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = True) -> tuple[Simulation, Process]:
+def alone(rules: Rules, *, behavior: Behavior | None = None, auto_commit: bool = True) -> tuple[Simulation, Process]:
     """A member of topic a that is about to join, alone."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=60.0)
-    return simulation, simulation.start(0, "a", settings=settings, habits=habits)
+    return simulation, simulation.start(0, "a", settings=settings, behavior=behavior)
 
 
 def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
@@ -34,7 +34,7 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
     simulation, one = alone(rules)
     simulation.settle(within_s=5)
     simulation.run_for(2)
-    one.application.habits.callback_s = 3.0
+    one.application.behavior.callback_s = 3.0
     if phase is Phase.PAUSE:
         one.application.poll_after(4.0, is_in_poll=False)
     simulation.start(1, "a")
@@ -66,7 +66,7 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
     held = one.application.held.keys() | set()
     attempt = one.member.newest_attempt
     fence(simulation, one)
-    one.application.habits.callback_s = 0.0
+    one.application.behavior.callback_s = 0.0
     simulation.settle(within_s=rules.session_timeout_s + 8)
     given_up = [p for step in (Step.REVOKE, Step.LOSE) for calls in one.application.called(step) for p in calls]
     assert sorted(given_up)[: len(held)] == sorted(held)
@@ -76,10 +76,10 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 @RULES
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
     """M73: The partitions of the running on_assign are lost and assigned again in the next membership."""
-    simulation, one = alone(rules, habits=Habits(callback_s=3.0))
+    simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
     assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     fence(simulation, one)
-    one.application.habits.callback_s = 0.0
+    one.application.behavior.callback_s = 0.0
     simulation.settle(within_s=rules.session_timeout_s + 8)
     everything = frozenset(TopicPartition("a", number) for number in range(4))
     assert one.application.called(Step.LOSE) == [everything]
@@ -100,12 +100,12 @@ def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> 
 @RULES
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
     """M75, M76: The first target is applied and acknowledged, then the second one: two rounds of callbacks."""
-    simulation, one = alone(rules, habits=Habits(callback_s=3.0))
+    simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
     assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     simulation.start(1, "a")
     simulation.run_for(2.5)
     assert inside.phase(one.member) is Phase.ASSIGN
-    one.application.habits.callback_s = 0.0
+    one.application.behavior.callback_s = 0.0
     simulation.settle(within_s=8)
     sizes = [len(calls) for calls in one.application.called(Step.ASSIGN) if calls]
     assert (sizes, [len(calls) for calls in one.application.called(Step.REVOKE)]) == ([4], [2])
@@ -117,7 +117,7 @@ def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> N
     simulation, one = in_phase(Phase.PAUSE, rules)
     held = one.application.held.keys() | set()
     one.application.leave(LeaveOption.DEFAULT, closes=False)
-    one.application.habits.callback_s = 0.0
+    one.application.behavior.callback_s = 0.0
     simulation.run(simulation.now + 3, when=lambda: one.state is MemberState.UNSUBSCRIBED)
     assert one.application.called(Step.REVOKE) == [held]
     one.subscription = Subscription(topics=frozenset({"a"}))
@@ -162,7 +162,7 @@ def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> 
     Once it named only the owned partitions. The coordinator took the others as revoked and assigned them to the next
     member, while the application of the first one was about to fetch them.
     """
-    simulation, one = alone(rules, habits=Habits(callback_s=4.0))
+    simulation, one = alone(rules, behavior=Behavior(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(simulation, one)
     simulation.run_for(1.0)
     assert other.application.held == {}
@@ -173,7 +173,7 @@ def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> 
 @RULES
 def test_leaving_member_claims_partitions_during_on_assign(rules: Rules) -> None:
     """A leave during on_assign revokes the partitions of that callback cleanly."""
-    simulation, one = alone(rules, habits=Habits(callback_s=4.0))
+    simulation, one = alone(rules, behavior=Behavior(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(simulation, one)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     simulation.run_for(1.0)
@@ -193,7 +193,7 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
     )
     simulation.settle(within_s=8)
     epoch = simulation.coordinator.groups[GROUP].epoch
-    one.application.habits.callback_s = 2.5
+    one.application.behavior.callback_s = 2.5
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     simulation.run_for(5)
     assert (one.alive, len(other.application.held), simulation.coordinator.groups[GROUP].epoch) == (False, 2, epoch)

@@ -13,9 +13,9 @@ from consumer_membership.errors import InternalError
 from consumer_membership.membership.member import MemberCore
 from consumer_membership.types import TopicPartition
 from tests.simulation import mutants as broken
-from tests.simulation.chaos import SimulationFailure, simulate
 from tests.simulation.classic.groups import simulation_of, start
 from tests.simulation.profiles import PROFILES
+from tests.simulation.run import SimulationFailure, simulate
 from tests.simulation.watch import Violation
 
 MOST_SEEDS = 200
@@ -47,10 +47,10 @@ FIRST_SEEDS: dict[type, int] = {broken.ServesAbsentSuccessors: 370}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mutant", "profile", "words"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
-def test_simulation_finds_each_broken_member(mutant: type, profile: str, words: str) -> None:
+@pytest.mark.parametrize(("mutant", "profile", "message"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
+def test_simulation_finds_each_broken_member(mutant: type, profile: str, message: str) -> None:
     """A test that cannot fail is a defect: the invariants report each broken rule."""
-    with pytest.raises(SimulationFailure, match=rf"Violation: .*({words})"):
+    with pytest.raises(SimulationFailure, match=rf"Violation: .*({message})"):
         _run_seeds(mutant, profile)
 
 

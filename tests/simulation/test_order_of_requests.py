@@ -25,7 +25,7 @@ def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None 
     if outbox is not None:
         simulation.make_outbox = outbox
     simulation.create_topic("a", 2)
-    # Each join looks at the group first, so that a living classic one is not converted.
+    # Each join looks at the group first, so that a live classic one is not converted.
     protocols = replace(simulation.protocols, refuse_conversion=True)
     settings = MemberSettings(group_id=GROUP, instance_id=instance_id, conflict_policy=ConflictPolicy.TAKEOVER)
     for slot in range(ROUNDS):

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation import processor_mutants as broken
-from tests.simulation.chaos import SimulationFailure, simulate
-from tests.simulation.handling import Occasion
+from tests.simulation.handling import Situation
 from tests.simulation.processor import Parts
 from tests.simulation.profiles import PROFILES
+from tests.simulation.run import SimulationFailure, simulate
 
 MOST_SEEDS = 60
 SEEDS = 20
@@ -47,10 +47,10 @@ MUTANTS: tuple[tuple[Parts, str, str], ...] = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parts", "profile", "words"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
-def test_simulation_finds_each_broken_part_of_a_processor(parts: Parts, profile: str, words: str) -> None:
+@pytest.mark.parametrize(("parts", "profile", "message"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
+def test_simulation_finds_each_broken_part_of_a_processor(parts: Parts, profile: str, message: str) -> None:
     """A test that cannot fail is a defect: the rules of handlers report each broken part."""
-    with pytest.raises(SimulationFailure, match=f"Violation: .*({words})"):
+    with pytest.raises(SimulationFailure, match=f"Violation: .*({message})"):
         _run_seeds(parts, profile)
 
 
@@ -62,15 +62,17 @@ def _run_seeds(parts: Parts, profile: str) -> None:
 @pytest.mark.parametrize(
     ("profile", "never"),
     [
-        (CLEAN, {Occasion.DISOWNED, Occasion.HELD, Occasion.LIMITED, Occasion.REPEATED}),
-        (FAULTS, {Occasion.LIMITED}),
+        (CLEAN, {Situation.DISOWNED, Situation.HELD, Situation.LIMITED, Situation.REPEATED}),
+        (FAULTS, {Situation.LIMITED}),
         (FULL, set()),
-        ("processing classic", {Occasion.LIMITED}),
+        ("processing classic", {Situation.LIMITED}),
     ],
 )
-def test_processors_of_each_profile_meet_every_occasion_to_break_a_rule(profile: str, never: set[Occasion]) -> None:
+def test_processors_of_each_profile_meet_every_situation_that_can_break_a_rule(
+    profile: str, never: set[Situation]
+) -> None:
     """Runs that skip, retry or repeat nothing would prove nothing."""
-    occasions: Counter[Occasion] = Counter()
+    situations: Counter[Situation] = Counter()
     for seed in range(SEEDS):
-        occasions += simulate(seed, PROFILES[profile]).occasions
-    assert {occasion for occasion in Occasion if not occasions[occasion]} == never
+        situations += simulate(seed, PROFILES[profile]).situations
+    assert {situation for situation in Situation if not situations[situation]} == never

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from tests.simulation.__main__ import _parser, repeating
-from tests.simulation.chaos import simulate
 from tests.simulation.profiles import PROFILES
+from tests.simulation.run import simulate
 from tests.support.seeds import seed_for
 
 #: The stage `simulation` of the full run has 2,500.

@@ -255,7 +255,7 @@ def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) ->
 def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, option: LeaveOption) -> None:
     """C14: LEAVE releases the place at once; DEFAULT and REMAIN keep it for the session."""
     simulation, (one, other) = group_of(2, rules)
-    one.application.habits.callback_s = 2.5
+    one.application.behavior.callback_s = 2.5
     one.application.leave(option, closes=True)
     simulation.run_for(6)
     assert one.alive is False
@@ -342,7 +342,7 @@ def stop_before_the_first_join(
     replacement = simulation.start(1, "a", settings=static(0))
     assert simulation.run(simulation.now + 5.0, when=lambda: replacement.state is MemberState.STABLE)
     simulation.run_for(simulation.random.random())
-    stopped.go_on()
+    stopped.resume()
     stopped_s = simulation.now - since
     simulation.run_for(3.0)
     return simulation, stopped_s
@@ -430,7 +430,7 @@ def test_one_of_two_replacements_of_a_dead_member_joins_and_the_other_waits(rule
 
 
 def test_simulation_finds_a_member_that_needs_no_proof() -> None:
-    """The invariant can fail: a takeover from a living holder is found."""
+    """The invariant can fail: a takeover from a live holder is found."""
     simulation = Simulation(1, rules=RULES_4_4, make_member=broken.made_with(broken.NeedsNoProof))
     simulation.create_topic("a", 4)
     simulation.start(0, "a", settings=static(0))

@@ -87,10 +87,10 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
     """An invariant does not hold."""
 
 
-def check(holds: bool, words: str) -> None:  # noqa: FBT001 - it is what the call is about
-    """Raise a Violation with these words unless it holds."""
+def check(holds: bool, message: str) -> None:  # noqa: FBT001 - it is what the call is about
+    """Raise a Violation with this message unless it holds."""
     if not holds:
-        raise Violation(words)
+        raise Violation(message)
 
 
 class Holding(Protocol):

@@ -9,7 +9,7 @@ from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.testing.coordinators.rules import ClassicRules
 from consumer_membership.types import GroupProtocol
-from tests.simulation.application import Habits
+from tests.simulation.application import Behavior
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
 from tests.simulation.simulation import GROUP, Simulation, protocols_of
@@ -46,6 +46,6 @@ def start(
         len(simulation.processes),
         settings=settings,
         protocols=protocols_of(GroupProtocol.CLASSIC, assignors=(assignor,)),
-        habits=Habits(think_s=0.12, batch=1),
+        behavior=Behavior(think_s=0.12, batch=1),
         subscription=to_a_member(*topics, pattern=pattern),
     )

@@ -1,4 +1,4 @@
-"""One run of a profile: trouble, then quiet, then a check of the result."""
+"""One run of a profile: a phase with faults, recovery without faults, and a check of the steady state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from consumer_membership.recorder.ring import Recorder
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription, TopicPartition
 from tests.simulation import inside
-from tests.simulation.application import Habits
-from tests.simulation.handling import Occasion
+from tests.simulation.application import Behavior
+from tests.simulation.handling import Situation
 from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
@@ -22,12 +22,12 @@ from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Optio
 from tests.simulation.profiles import Processing, Profile
 from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.surges import HAND_OVER_S, Surges
-from tests.simulation.trace import words
+from tests.simulation.trace import as_text
 from tests.simulation.watch import Violation, check
 
-#: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
-TROUBLE_S = 12.0
-CALM_S = 3.0
+#: Seconds with faults, and of the steady state at the end in which settled members must only send heartbeats.
+FAULT_PHASE_S = 12.0
+STEADY_S = 3.0
 #: The longest time in which processors handle what is left; a failing run takes all of it.
 CATCH_UP_S = 60.0
 #: The application's limits in a run; small, so that a run need not be long.
@@ -37,24 +37,24 @@ DRAIN_S = 1.0
 #: More ids than a run has processes and stale members.
 POOL = tuple(f"pool-{number}" for number in range(16))
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
-QUICK_BEATS_S = 5.0
+QUICK_HEARTBEATS_S = 5.0
 
 
 class SimulationFailure(AssertionError):  # noqa: N818 - what it is called
-    """A run broke an invariant; the text has seed, profile and the end of the trace."""
+    """A run violated an invariant; the text has seed, profile and the end of the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     settled_after_s: float
     handovers: int
     repeated: int
-    #: How many instance ids a successor had in time, because their holders released them for it.
+    #: How many instance ids a successor had in time because their holders released them for it.
     handed_over: int = 0
-    #: What happened to the records of processors.
-    occasions: Counter[Occasion] = field(default_factory=Counter)
+    #: How often each situation occurred to the records of processors.
+    situations: Counter[Situation] = field(default_factory=Counter)
 
 
 def simulate(
@@ -73,16 +73,16 @@ def simulate(
         raise SimulationFailure(f"{simulation.trace()}\n{where}: {type(error).__name__}: {error}") from error
 
 
-class Pace(NamedTuple):
-    """How long a session lasts, how often a settled member is heard, and how long a group may take to gather."""
+class Timing(NamedTuple):
+    """How long a session lasts, how often a settled member sends heartbeats, and how long a rebalance may take."""
 
     session_s: float
     heartbeat_s: float
     gathers_s: float
 
     @classmethod
-    def of(cls, rules: Rules | ClassicRules, classic: ClassicSettings) -> Pace:
-        """The pace of a group by these rules."""
+    def of(cls, rules: Rules | ClassicRules, classic: ClassicSettings) -> Timing:
+        """The timing of a group by these rules."""
         if isinstance(rules, Rules):
             return cls(rules.session_timeout_s, rules.heartbeat_interval_s, rules.assignment_interval_s)
         # A cooperative group gathers twice, and each time waits for the slowest member.
@@ -100,9 +100,9 @@ class Run:
         self.random = simulation.random
         rules = self.random.choice(profile.rules)
         simulation.coordinator.rules = rules  # type: ignore[attr-defined]  # both have them
-        self.pace = Pace.of(rules, simulation.protocols.classic)
+        self.timing = Timing.of(rules, simulation.protocols.classic)
         # Created topics are noticed by a classic group's leader, soon.
-        quick = replace(simulation.protocols.classic, refresh_interval_s=self.pace.heartbeat_s)
+        quick = replace(simulation.protocols.classic, refresh_interval_s=self.timing.heartbeat_s)
         simulation.protocols = replace(simulation.protocols, classic=quick)
         simulation.faults = replace(profile.faults)
         simulation.inbox_delay_s = profile.inbox_delay_s
@@ -112,8 +112,8 @@ class Run:
         if profile.hands_over:
             self.is_pooled = self.random.random() < 0.4
             self.policy = ConflictPolicy.HAND_OVER
-            simulation.may_describe = not profile.fates or self.random.random() < 0.9
-            simulation.helper.is_refused = bool(profile.fates) and self.random.random() < 0.1
+            simulation.may_describe = not profile.hand_over_faults or self.random.random() < 0.9
+            simulation.helper.is_refused = bool(profile.hand_over_faults) and self.random.random() < 0.1
         elif profile.is_pooled:
             self.policy = ConflictPolicy.WAIT
         elif profile.is_static:
@@ -130,16 +130,16 @@ class Run:
         self._surges = Surges(self)
         #: Whether a membership may be left behind that only its session's end removes.
         leaves = {"crash", "node down", "cut off", "surge"}
-        self.leaves_ghosts = bool(profile.acts.keys() & leaves) or profile.faults.request_lost > 0
+        self.leaves_stale_members = bool(profile.actions.keys() & leaves) or profile.faults.request_lost > 0
         if profile.processing is not None:
             options = self._options(profile.processing)
             simulation.coordinator.offset_metadata_max_bytes = self.random.choice(profile.processing.broker_limits)
-            simulation.make_application = lambda process, habits, _: ProcessorApplication(
-                process, habits, options, parts
+            simulation.make_application = lambda process, behavior, _: ProcessorApplication(
+                process, behavior, options, parts
             )
         #: Processes that are about to start.
         self._starting = 0
-        self._acts: dict[str, Callable[[], None]] = {
+        self._actions: dict[str, Callable[[], None]] = {
             "scale": self._scale,
             "resubscribe": self._resubscribe,
             "change subscription": self._change_subscription,
@@ -156,14 +156,14 @@ class Run:
             "move coordinator": self._move_coordinator,
             "node down": self._node_down,
             "remove": self._remove,
-            "twin": self._twin,
+            "duplicate instance id": self._start_duplicate,
             "surge": self._surge,
         }
 
     # ---- the course of a run ----
 
     def run(self) -> Outcome:
-        """Trouble, quiet, a check of the result, and a clean end."""
+        """Faults, recovery, a check of the steady state, and a clean end."""
         simulation = self.simulation
         count = self.random.randint(1, 3)
         if self.profile.hands_over:
@@ -175,13 +175,13 @@ class Run:
             simulation.run(2.0)
             simulation.settle(self._bound_s())
             self._surges.settled()
-        self._plan_act()
-        simulation.run(simulation.now + TROUBLE_S)
-        self._quieten()
+        self._schedule_action()
+        simulation.run(simulation.now + FAULT_PHASE_S)
+        self._end_faults()
         settled_after = self._settle()
         if self.profile.processing is not None:
             self._catch_up()
-        self._stay_calm()
+        self._check_steady_state()
         if is_clean_hand_over:
             self._surges.check_end()
         ends = self._ends()
@@ -197,20 +197,20 @@ class Run:
             handovers=simulation.invariants.handovers,
             repeated=repeated,
             handed_over=simulation.invariants.hand_overs.completed,
-            occasions=simulation.handling.occasions,
+            situations=simulation.handling.situations,
         )
 
-    def _quieten(self) -> None:
+    def _end_faults(self) -> None:
         simulation = self.simulation
-        simulation.say("trouble is over")
-        simulation.is_quiet = True
+        simulation.log("faults are over")
+        simulation.are_faults_over = True
         simulation.faults = Faults(latency_s=self.profile.faults.latency_s)
         simulation.nodes_down.clear()
         # Of two processes with one instance id the slot has only the later one.
-        for process in simulation.living:
+        for process in simulation.live_processes:
             process.cut_off(is_cut=False)
-            habits = process.application.habits
-            habits.callback_s, habits.warm_s, habits.raises = 0.0, 0.0, 0
+            behavior = process.application.behavior
+            behavior.callback_s, behavior.warm_s, behavior.raises = 0.0, 0.0, 0
             if process.application.callback is None:
                 process.application.wake()
         if self.profile.hands_over:
@@ -220,25 +220,25 @@ class Run:
                 self.start(slot, 0.1)
 
     def _bound_s(self) -> float:
-        """How long it may take after the trouble until everything is in its place."""
-        pace = self.pace
+        """How long the group may take to settle after the faults."""
+        timing = self.timing
         under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
-        ghosts = pace.session_s if self.leaves_ghosts else 0.0
+        stale_members = timing.session_s if self.leaves_stale_members else 0.0
         # A handler that cannot be cancelled ends its processor, which another one replaces.
         stuck = HANDLER_TIMEOUT_S + DRAIN_TIMEOUT_S if self.profile.processing is not None else 0.0
         # A surplus process is closed, and then its id is free for the one that stays.
-        surplus = HAND_OVER_S + 2 * pace.session_s if self.profile.hands_over else 0.0
-        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s + stuck + surplus
+        surplus = HAND_OVER_S + 2 * timing.session_s if self.profile.hands_over else 0.0
+        return under_way + stale_members + 4 * timing.heartbeat_s + timing.gathers_s + stuck + surplus
 
     def _settle(self) -> float:
         simulation, bound = self.simulation, self._bound_s()
         since = simulation.now
-        # A request that was lost in the trouble is noticed when its time is over: until then a member may look settled
+        # A request that was lost earlier is noticed when its time is over: until then a member may look settled
         # that has missed what the coordinator decided.
-        noticed_at = since + REQUEST_TIMEOUT_S + self.pace.heartbeat_s
+        noticed_at = since + REQUEST_TIMEOUT_S + self.timing.heartbeat_s
         while not simulation.is_settled or self._starting or simulation.now < noticed_at:
             if simulation.now - since > bound:
-                raise Violation(f"not settled {bound:.1f} s after the trouble: {self._picture()}")
+                raise Violation(f"not settled {bound:.1f} s after the faults: {self._snapshot()}")
             simulation.run(simulation.now + 0.1)
         return simulation.now - since
 
@@ -255,40 +255,42 @@ class Run:
         while simulation.handling.behind(self._ends()) and simulation.now < until:
             simulation.run(simulation.now + 0.5)
 
-    def _stay_calm(self) -> None:
-        """Nothing happens any more: no change of state, and one heartbeat an interval."""
+    def _check_steady_state(self) -> None:
+        """Check the steady state: no change of state, and one heartbeat in each interval."""
         simulation = self.simulation
         simulation.is_idle = True
-        simulation.run(simulation.now + QUICK_BEATS_S)
-        check(simulation.is_settled, f"it did not stay settled: {self._picture()}")
+        simulation.run(simulation.now + QUICK_HEARTBEATS_S)
+        check(simulation.is_settled, f"it did not stay settled: {self._snapshot()}")
         simulation.invariants.state_changes.clear()
         before = {
-            process: simulation.invariants.beats_of(process) for process in simulation.living if process.subscription
+            process: simulation.invariants.beats_of(process)
+            for process in simulation.live_processes
+            if process.subscription
         }
-        simulation.run(simulation.now + CALM_S)
-        check(not simulation.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
+        simulation.run(simulation.now + STEADY_S)
+        check(not simulation.invariants.state_changes, f"states changed while nothing happened: {self._snapshot()}")
         for process, beats in before.items():
             sent = simulation.invariants.beats_of(process) - beats
-            most = CALM_S / self.pace.heartbeat_s + 1
-            check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {CALM_S} s")
-            check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {CALM_S} s: too few")
+            most = STEADY_S / self.timing.heartbeat_s + 1
+            check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {STEADY_S} s")
+            check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {STEADY_S} s: too few")
 
     def _close(self) -> None:
         """All members close; each close ends in time and leaves nothing undone."""
         simulation = self.simulation
         since = simulation.now
-        processes = simulation.living
+        processes = simulation.live_processes
         for process in processes:
             process.application.leave(LeaveOption.LEAVE, closes=True)
-        simulation.run(since + 2.0, when=lambda: not simulation.living)
-        check(not simulation.living, f"close took longer than 2 s: {self._picture()}")
+        simulation.run(since + 2.0, when=lambda: not simulation.live_processes)
+        check(not simulation.live_processes, f"close took longer than 2 s: {self._snapshot()}")
         members = simulation.coordinator.members(GROUP)
         check(not members, f"after everybody left the coordinator knows {sorted(members)}")
 
-    def _picture(self) -> str:
+    def _snapshot(self) -> str:
         simulation = self.simulation
         lines = []
-        for process in simulation.living:
+        for process in simulation.live_processes:
             member, application = process.member, process.application
             lines.append(
                 f"\n    {process.name} {inside.state(member)} epoch {inside.epoch(member)} {inside.phase(member).name}"
@@ -296,7 +298,7 @@ class Run:
                 f" subscribes {sorted(process.subscription.topics)} failed {process.failed}"
             )
         lines.append(
-            f"\n    at {simulation.now:.3f} the coordinator has {words(simulation.coordinator.groups.get(GROUP))}"
+            f"\n    at {simulation.now:.3f} the coordinator has {as_text(simulation.coordinator.groups.get(GROUP))}"
         )
         return "".join(lines)
 
@@ -317,23 +319,23 @@ class Run:
             stuck=of.stuck,
         )
 
-    # ---- trouble ----
+    # ---- actions and faults ----
 
-    def _plan_act(self) -> None:
-        if not self.profile.acts:
+    def _schedule_action(self) -> None:
+        if not self.profile.actions:
             return
         simulation = self.simulation
 
-        def act() -> None:
-            if self.simulation.is_quiet:
+        def take_action() -> None:
+            if self.simulation.are_faults_over:
                 return
-            names = list(self.profile.acts)
-            name = self.random.choices(names, weights=[self.profile.acts[one] for one in names])[0]
-            simulation.say(name)
-            self._acts[name]()
-            self._plan_act()
+            names = list(self.profile.actions)
+            name = self.random.choices(names, weights=[self.profile.actions[one] for one in names])[0]
+            simulation.log(name)
+            self._actions[name]()
+            self._schedule_action()
 
-        simulation.after(self.profile.act_every_s * (0.5 + self.random.random()), act)
+        simulation.after(self.profile.action_interval_s * (0.5 + self.random.random()), take_action)
 
     def _settings(self, slot: int) -> MemberSettings:
         return MemberSettings(
@@ -353,25 +355,25 @@ class Run:
         """Whether the process in this slot is a static member with an id of its own."""
         return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and slot % 2)
 
-    def start(self, slot: int, delay_s: float, *, is_twin: bool = False) -> None:
-        """Start a process in this slot after so many seconds; `is_twin`: also if the slot has one."""
+    def start(self, slot: int, delay_s: float, *, is_additional: bool = False) -> None:
+        """Start a process in this slot after so many seconds; `is_additional`: also if the slot has one."""
         simulation = self.simulation
         self.slots.setdefault(slot, None)
         self._starting += 1
 
         def start() -> None:
             self._starting -= 1
-            if (present := self.slots[slot]) is not None and present.alive and not is_twin:
+            if (present := self.slots[slot]) is not None and present.alive and not is_additional:
                 return
             number = simulation.next_number("application")
-            habits = Habits(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
+            behavior = Behavior(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
             if self.profile.processing is not None:
-                habits = Habits(think_s=0.1, batch=4)
+                behavior = Behavior(think_s=0.1, batch=4)
             elif not self.auto_commit:
-                habits.commits_every = self.random.choice((1, 3))
-                habits.commits_in_revoke = self.random.random() < 0.5
+                behavior.commits_every = self.random.choice((1, 3))
+                behavior.commits_in_revoke = self.random.random() < 0.5
             process = simulation.start(
-                slot, settings=self._settings(slot), habits=habits, subscription=self._some_subscription()
+                slot, settings=self._settings(slot), behavior=behavior, subscription=self._some_subscription()
             )
             self.slots[slot] = process
             self._watch(process)
@@ -399,8 +401,8 @@ class Run:
         return Subscription(topics=frozenset(self.random.sample(names, self.random.randint(1, len(names)))))
 
     def _one(self) -> Process | None:
-        living = [process for process in self.simulation.living if not process.application.is_leaving]
-        return self.random.choice(living) if living else None
+        live = [process for process in self.simulation.live_processes if not process.application.is_leaving]
+        return self.random.choice(live) if live else None
 
     def _scale(self) -> None:
         """A process more, or one less."""
@@ -411,7 +413,7 @@ class Run:
         else:
             self.slots[process.slot] = None
             option = self.random.choice((LeaveOption.LEAVE, LeaveOption.LEAVE, LeaveOption.DEFAULT))
-            self.leaves_ghosts |= self.profile.is_static
+            self.leaves_stale_members |= self.profile.is_static
             process.application.leave(option, closes=True)
 
     def _resubscribe(self) -> None:
@@ -425,7 +427,7 @@ class Run:
             if process.alive and not process.application.is_leaving and not process.subscription:
                 process.subscription = subscription
                 process.application.subscribe(subscription)
-            elif process.alive and not self.simulation.is_quiet:
+            elif process.alive and not self.simulation.are_faults_over:
                 self.simulation.after(0.3, subscribe)
 
         self.simulation.after(self.random.random() * 2, subscribe)
@@ -455,12 +457,12 @@ class Run:
     def _raise(self) -> None:
         process = self._one()
         if process is not None:
-            process.application.habits.raises = self.random.randint(1, 3)
+            process.application.behavior.raises = self.random.randint(1, 3)
 
     def _slow_callback(self) -> None:
         process = self._one()
         if process is not None:
-            process.application.habits.callback_s = SLOWEST_CALLBACK_S * self.random.random()
+            process.application.behavior.callback_s = SLOWEST_CALLBACK_S * self.random.random()
 
     def _crash(self) -> None:
         process = self._one()
@@ -471,14 +473,14 @@ class Run:
             else:
                 self.slots[process.slot] = None
 
-    def _twin(self) -> None:
-        """A second process with the same instance id, as two pods that share one by mistake, or a replacement."""
+    def _start_duplicate(self) -> None:
+        """Start a second process with the same instance id, as two pods that share one by mistake, or a replacement."""
         process = self._one()
         if process is None or self.policy is not ConflictPolicy.TAKEOVER:
             return
-        self.leaves_ghosts = True
+        self.leaves_stale_members = True
         for _ in range(self.random.choice((1, 1, 2))):
-            self.start(process.slot, self.random.random() * 0.1, is_twin=True)
+            self.start(process.slot, self.random.random() * 0.1, is_additional=True)
 
     def _surge(self) -> None:
         """A new process beside an old one, whose instance id it gets."""
@@ -514,21 +516,21 @@ class Run:
         process = self._one()
         if process is not None:
             process.cut_off(is_cut=True)
-            length_s = self.pace.session_s * (0.5 + self.random.random())
+            length_s = self.timing.session_s * (0.5 + self.random.random())
             self.simulation.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move_coordinator(self) -> None:
         simulation = self.simulation
         simulation.move_coordinator(simulation.coordinator.node_id % 3 + 1, self.random.random())
         if self.random.random() < 0.5:
-            for process in simulation.living:
+            for process in simulation.live_processes:
                 process.break_connections("the broker stopped")
 
     def _node_down(self) -> None:
         simulation = self.simulation
         node = simulation.coordinator.node_id
         simulation.nodes_down.add(node)
-        for process in simulation.living:
+        for process in simulation.live_processes:
             process.break_connections("the broker died")
 
         def up() -> None:
