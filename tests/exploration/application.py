@@ -20,7 +20,7 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import StepFinished, Warmed
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
-from tests.simulation.watch import STEP_OF, STEPS, check
+from tests.simulation.process_invariants import STEP_OF, STEPS, check
 
 #: What every commit commits: offsets have no values here.
 CONSUMED = OffsetAndMetadata(offset=1)

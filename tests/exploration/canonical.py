@@ -21,7 +21,7 @@ from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import LeaveOption
 from tests.exploration.application import renumbered
 from tests.exploration.moves import COMMIT_S, LEAVE_S, RETRY_S
-from tests.simulation import inside
+from tests.simulation import internals
 
 if TYPE_CHECKING:
     from consumer_membership.membership.member import MemberCore
@@ -82,8 +82,8 @@ def _rename_attempts(process: Process) -> None:
         else one
         for one in process.calls
     ]
-    step = process.watch.step
-    process.watch.step = (ATTEMPT, step[1]) if step is not None and step[0] == present else None
+    step = process.invariants.step
+    process.invariants.step = (ATTEMPT, step[1]) if step is not None and step[0] == present else None
     reconciler.attempt = ATTEMPT
 
 
@@ -160,7 +160,7 @@ def _place_member(process: Process, member: MemberCore, now: float) -> None:
     context.history.since = None
     context.history.transitions.clear()
     context.history.last_error = None
-    inside.protocol(member).last_heartbeat_at = None
+    internals.protocol(member).last_heartbeat_at = None
     member._polled_at = leave.since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
     leave.by = (later(leave.by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
@@ -180,9 +180,9 @@ def _place_reconciler(reconciler: Reconciler, now: float) -> None:
 
 
 def _place_application(process: Process) -> None:
-    application, watch = process.application, process.watch
+    application, invariants = process.application, process.invariants
     application.drop_overtaken()
     is_idle = not application.mailbox and not application.held and not process.inbox
     if is_idle and process.shown in SILENT:
         # Nothing is fetchable before it joins again, which ends the excuse.
-        watch.is_excused, watch.paused, watch.step = False, None, None
+        invariants.is_excused, invariants.paused, invariants.step = False, None, None

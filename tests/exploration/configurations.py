@@ -20,10 +20,10 @@ from tests.exploration.classic.carrier import ClassicCarrier
 from tests.exploration.classic.life import ClassicLife
 from tests.exploration.cluster import Cluster, Life
 from tests.exploration.consumer.carrier import ConsumerCarrier
-from tests.exploration.consumer.hand_over import HandOverWatch
+from tests.exploration.consumer.hand_over import HandOverInvariants
 from tests.exploration.consumer.life import ConsumerLife
 from tests.exploration.process import TOPIC, Process, half
-from tests.simulation.watch import Watch
+from tests.simulation.process_invariants import ProcessInvariants
 
 TOPIC_ID = UUID(int=1)
 #: The brokers that there are, by the name of their rules: those of the consumer protocol, and the classic one.
@@ -137,8 +137,8 @@ class Configuration:
             member=make_member(settings, protocols, new_member_id=MemberIds(name), jitter=half),
             carrier=carrier,
             application=Application(name, self.auto_commit, self.is_eager),
-            watch=Watch(),
-            hand_over=HandOverWatch(),
+            invariants=ProcessInvariants(),
+            hand_over=HandOverInvariants(),
             partitions=self.partitions,
             may_end_with=self.may_end_with,
             leave_options=self.leave_options,

@@ -16,7 +16,7 @@ from tests.exploration.model import PLACE, Model
 from tests.exploration.parts import EMPTY, Label, State
 from tests.exploration.process import TOPIC, Process
 from tests.exploration.trace import lines_of
-from tests.simulation import inside
+from tests.simulation import internals
 
 #: Turns until every member has settled: the longest that correct members took is far below.
 MOST_TURNS = 40
@@ -190,13 +190,13 @@ class Fairness:
                 continue
             is_shared = config.slots.count(instance_id) > 1
             if not is_shared or any(one.number == started and one.should_go_on() for one in present):
-                return f"nobody goes on for {instance_id}: {process.name} is {inside.state(process.member)}"
+                return f"nobody goes on for {instance_id}: {process.name} is {internals.state(process.member)}"
         return None
 
 
 def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
-    application, state, phase = process.application, process.shown, inside.phase(process.member)
-    message = f"{process.name} is {inside.state(process.member)}"
+    application, state, phase = process.application, process.shown, internals.phase(process.member)
+    message = f"{process.name} is {internals.state(process.member)}"
     if process.may_wait and served.issuperset(process.settings.instance_pool or (process.instance_id,)):
         # It waits for an id, and living processes hold all that it may have.
         return None

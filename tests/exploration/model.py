@@ -28,7 +28,7 @@ from tests.exploration.parts import (
     face_of,
 )
 from tests.exploration.process import Process
-from tests.simulation.watch import Violation
+from tests.simulation.process_invariants import Violation
 
 #: The place of each kind in the budgets.
 PLACE = {kind: number for number, kind in enumerate(KINDS)}

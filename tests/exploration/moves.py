@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from consumer_membership.membership.effects import AssignPartitions, LosePartitions, RevokePartitions, WarmPartitions
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from tests.simulation import inside
+from tests.simulation import internals
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
@@ -41,7 +41,7 @@ def moves_of(process: Process) -> Iterator[Move]:
 
 
 def _network_moves(process: Process) -> Iterator[Move]:
-    if process.watch.is_searching:
+    if process.invariants.is_searching:
         yield Move("find_coordinator")
     if process.calls:
         yield Move("lose_call", budget="loss")
@@ -54,7 +54,7 @@ def _network_moves(process: Process) -> Iterator[Move]:
     for number in range(len(process.late)):
         if process.late[number] not in process.late[:number]:
             yield Move("take_late", number)
-    if inside.knows_coordinator(process.member):
+    if internals.knows_coordinator(process.member):
         yield Move("break_connections", budget="break")
 
 
@@ -78,16 +78,16 @@ def _application_moves(process: Process) -> Iterator[Move]:
 
 def _clock_moves(process: Process) -> Iterator[Move]:
     member = process.member
-    if inside.may_heartbeat(member):
+    if internals.may_heartbeat(member):
         yield Move("beat")
     deadline = member.next_deadline()
     if deadline is not None and deadline <= RETRY_S:
         yield Move("retry")
     if process.shown in IN_GROUP:
         yield Move("miss_poll", budget="poll")
-    if inside.repeats_leave(member):
+    if internals.repeats_leave(member):
         yield Move("repetitions_end")
-    if process.shown is MemberState.UNSUBSCRIBING and inside.leaves_by(member) > 0.0:
+    if process.shown is MemberState.UNSUBSCRIBING and internals.leaves_by(member) > 0.0:
         yield Move("leave_too_long", budget="timeout")
-    if len(inside.commits(member)):
+    if len(internals.commits(member)):
         yield Move("commit_too_long", budget="timeout")

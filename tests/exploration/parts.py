@@ -10,7 +10,7 @@ from consumer_membership.types import TopicPartition
 from tests.exploration.cluster import Address
 from tests.exploration.moves import Move
 from tests.exploration.process import Process
-from tests.simulation import inside
+from tests.simulation import internals
 
 T = TypeVar("T")
 State: TypeAlias = tuple[int, ...]
@@ -106,10 +106,10 @@ def face_of(process: Process) -> Face:
     """What others see of this process."""
     return Face(
         name=process.name,
-        member_id=inside.member_id(process.member),
+        member_id=internals.member_id(process.member),
         instance_id=process.instance_id,
         fetchable=process.application.fetchable,
-        is_excused=process.watch.is_excused,
+        is_excused=process.invariants.is_excused,
         is_member=process.is_member,
         is_answered=process.is_answered,
     )

@@ -78,10 +78,10 @@ from consumer_membership.types import (
 )
 from tests.exploration.application import Application
 from tests.exploration.cluster import AT_ONCE, GROUP, HELPER_GROUP, NOBODY, Address, Asked
-from tests.exploration.consumer.hand_over import HandOverWatch
+from tests.exploration.consumer.hand_over import HandOverInvariants
 from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, SESSION_S, Move
-from tests.simulation import inside
-from tests.simulation.watch import STEPS, Violation, Watch
+from tests.simulation import internals
+from tests.simulation.process_invariants import STEPS, ProcessInvariants, Violation
 
 TOPIC = "t"
 SUBSCRIPTION = Subscription(topics=frozenset({TOPIC}))
@@ -147,8 +147,8 @@ class Process:
     member: MemberCore
     carrier: Carrier
     application: Application
-    watch: Watch
-    hand_over: HandOverWatch
+    invariants: ProcessInvariants
+    hand_over: HandOverInvariants
     #: How many partitions its topic has.
     partitions: int
     #: Names of errors with which the member may end permanently.
@@ -202,12 +202,12 @@ class Process:
     def feed(self, event: Any, at: float = 0.0) -> None:
         """Hand an event to the core and take its orders."""
         member, old = self.member, self.shown
-        self.watch.take(self, event)
+        self.invariants.take(self, event)
         effects = member.handle(event, at)
-        self.log.append((event, inside.state(member), effects))
-        self.watch.handled(self, old, effects)
+        self.log.append((event, internals.state(member), effects))
+        self.invariants.handled(self, old, effects)
         if self.settings.conflict_policy is ConflictPolicy.HAND_OVER:
-            self.hand_over.handled(self, effects, is_newest=self.watch.is_newest)
+            self.hand_over.handled(self, effects, is_newest=self.invariants.is_newest)
         mail: list[ApplicationEffect] = []
         answers: list[Any] = []
         for effect in effects:
@@ -274,12 +274,12 @@ class Process:
     @property
     def shown(self) -> MemberState:
         """The member's state, as it is shown where both protocols are."""
-        return inside.shown(self.member)
+        return internals.shown(self.member)
 
     @property
     def instance_id(self) -> str | None:
         """The instance id that it has now."""
-        return inside.instance_id(self.member)
+        return internals.instance_id(self.member)
 
     @property
     def is_answered(self) -> bool:
@@ -299,11 +299,11 @@ class Process:
     @property
     def may_wait(self) -> bool:
         """Whether it may stay outside although its application subscribes (the policy `wait`)."""
-        return self.shown is _S.JOINING and inside.is_waiting_for_instance(self.member)
+        return self.shown is _S.JOINING and internals.is_waiting_for_instance(self.member)
 
     def should_go_on(self) -> bool:
         """Whether the newest process of an instance id has no reason to end."""
-        if inside.fatal_error(self.member) is None:
+        if internals.fatal_error(self.member) is None:
             return self.application.is_subscribed
         return self.carrier.should_not_have_ended(self)
 
@@ -368,7 +368,7 @@ class Process:
 
     def excuse(self) -> None:
         """The coordinator removed this process's member id, gave its place to another, or goes on without it."""
-        self.watch.excuse()
+        self.invariants.excuse()
 
     def quieten(self) -> None:
         """Drop an answer without a waiter."""
@@ -377,7 +377,7 @@ class Process:
 
     def grow_old(self) -> None:
         """The session's end: the coordinator's last answer is long ago."""
-        inside.forget_confirmation(self.member)
+        internals.forget_confirmation(self.member)
 
     # ---- the leader ----
 
@@ -426,7 +426,7 @@ class Process:
             return
         finished = self.application.perform(step, raises=raises)
         if not isinstance(step, PausePartitions):
-            self.watch.history.append(frozenset(self.application.held))
+            self.invariants.history.append(frozenset(self.application.held))
         self.post_later(finished)
 
     def post_later(self, event: Any) -> None:
@@ -455,7 +455,7 @@ class Process:
 
     def beat(self) -> None:
         """The next heartbeat is due."""
-        inside.make_heartbeat_due(self.member, SESSION_S)
+        internals.make_heartbeat_due(self.member, SESSION_S)
         self.feed(TimePassed())
 
     def retry(self) -> None:

@@ -16,7 +16,7 @@ from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
 from tests.exploration.process import Process
 from tests.exploration.search import Outcome, Search
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation import mutants as broken
 
 Budgets = Mapping[str, int]
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(900)
 #: The member, its configuration with budgets that suffice, what is found, and in how many steps at most.
 MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.TakesRevocationsForFinished, "three partitions", {"start": 1}, "it owns|fetchable by|leaves before", 16),
-    (broken.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins anew while", 10),
+    (broken.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins again while", 10),
     (broken.TakesNullForNothing, "dynamic", {}, "not everything once", 1),
     (broken.AdoptsAnyEpoch, "static", {"poll": 1, "loss": 1}, "sends a leave in state", 8),
     (broken.LeavesOutWhatIsBeingAssigned, "dynamic", {"loss": 1}, "it owns|fetchable by", 16),
@@ -36,7 +36,7 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.RevokesBeforeTheCommitIsOver, "rebalance", {"start": 1}, "before the commit was over", 12),
     (broken.RevokesWithoutPause, "rebalance", {"start": 1}, "without a pause", 12),
     (broken.ComesBackFromTheDead, "shared", {"start": 1}, "does not stay FATAL", 20),
-    (broken.KeepsWhatItLost, "dynamic", {"session": 1}, "joins anew while|fetchable by", 12),
+    (broken.KeepsWhatItLost, "dynamic", {"session": 1}, "joins again while|fetchable by", 12),
     (broken.AnnouncesItselfTooEarly, "hand-over", {"start": 1}, "before on_warm has returned", 12),
     (broken.TakesTheReleasedIdBack, "hand-over", {"start": 1}, "back before its successor came", 24),
     (broken.ServesAbsentSuccessors, "hand-over", {"start": 1}, "once more", 36),
@@ -46,10 +46,10 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.TrustsItsLeave, "hand-over in a pool", {"start": 1, "loss": 1}, "is JOINING", 16),
     (broken.KeepsItsMemberId, "hand-over in a pool", {"start": 1, "leave": 1}, "is JOINING|not everything once", 16),
     (broken.RevokesBeforeTheCommitIsOver, "classic slow", {"start": 1}, "before the commit was over", 4),
-    (broken.KeepsWhatItLost, "classic", {"start": 1, "session": 1}, "joins anew while|fetchable by|it owns", 8),
-    (broken.KeepsWhatItHoldsEagerly, "classic eager", {"start": 1}, "joins anew while", 4),
-    (broken.ClaimsWhatItGaveUp, "classic", {"start": 1}, "says that it owns", 4),
-    (broken.TakesRevocationsForFinished, "classic", {"start": 1}, "says that it owns|while step", 4),
+    (broken.KeepsWhatItLost, "classic", {"start": 1, "session": 1}, "joins again while|fetchable by|it owns", 8),
+    (broken.KeepsWhatItHoldsEagerly, "classic eager", {"start": 1}, "joins again while", 4),
+    (broken.ClaimsWhatItGaveUp, "classic", {"start": 1}, "states that it owns", 4),
+    (broken.TakesRevocationsForFinished, "classic", {"start": 1}, "states that it owns|while step", 4),
     (broken.TakesMoreThanItsShare, "classic late", {"start": 1}, "fetchable by", 4),
     (broken.NeverJoinsAgain, "classic", {"start": 1}, "not everything once", 4),
     (broken.IgnoresTheRebalance, "classic", {"start": 1}, "is JOINING|is SYNCING|not done", 4),
@@ -161,9 +161,9 @@ def test_fork_shares_no_mutable_state(config: str) -> None:
     assert key_of(copy) == before
     copy.miss_poll()
     assert (key_of(process) == before, key_of(copy) == before) == (True, False)
-    reconciler = inside.reconciler(copy.member)
-    assert reconciler._ownership is inside.ownership(copy.member)
-    assert reconciler._commits is inside.commits(copy.member)
+    reconciler = internals.reconciler(copy.member)
+    assert reconciler._ownership is internals.ownership(copy.member)
+    assert reconciler._commits is internals.commits(copy.member)
 
 
 @EACH_PROTOCOL

@@ -11,8 +11,8 @@ from tests.exploration.model import Model
 from tests.exploration.moves import Move
 from tests.exploration.parts import Label, State, Step
 from tests.exploration.process import Process
+from tests.simulation.process_invariants import Violation
 from tests.simulation.trace import as_text
-from tests.simulation.watch import Violation
 
 
 def told(model: Model, path: Sequence[State], last: Step | None) -> str:

@@ -15,7 +15,7 @@ from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.exchanges import Beat, Joined, LeaveGroup, LeavingMember, Synced
 from consumer_membership.testing.coordinators.rules import RULES_4_4, Granted, Refused, Rules
 from tests.simulation.classic.rule_scene import join
-from tests.simulation.classic.scene import A, sync, told
+from tests.simulation.classic.scene import A, expect, sync
 from tests.simulation.consumer.rule_scene import NOTHING, Member
 from tests.simulation.real import RealCoordinator
 from tests.simulation.under_test import TOPIC
@@ -116,13 +116,13 @@ def test_static_member_that_converts_during_a_rebalance_leaves_partitions_unassi
 ) -> None:
     """KAFKA-21582: The coordinator computes no assignment for it until another member joins."""
     requests = (join(instance_id="i0"), join(instance_id="i1"))
-    first = told(Joined, converting.ask(requests[0]))
+    first = expect(Joined, converting.ask(requests[0]))
     converting.send("second", requests[1])
     wait_until(lambda: len(converting.members()) == 2, "the second member")
-    leader = told(Joined, converting.ask(join(first.member_id, instance_id="i0")))
-    second = told(Joined, converting.receive("second"))
+    leader = expect(Joined, converting.ask(join(first.member_id, instance_id="i0")))
+    second = expect(Joined, converting.receive("second"))
     shares = {leader.member_id: A[:2], second.member_id: A[2:]}
-    told(Synced, converting.ask(sync(leader, shares, instance_id="i0")))
+    expect(Synced, converting.ask(sync(leader, shares, instance_id="i0")))
     converting.ask(LeaveGroup(members=(LeavingMember(second.member_id),)))
     rebalancing = Beat(member_id=leader.member_id, generation=leader.generation, instance_id="i0")
     assert converting.ask(rebalancing) == Refused(code.REBALANCE_IN_PROGRESS)
@@ -148,7 +148,7 @@ def test_consumer_group_with_policy_disabled_refuses_classic_members_from_4_3_on
     if tuple(map(int, version.split("."))) >= (4, 3):
         assert answer == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
     else:
-        assert told(Joined, answer).leader_id == ""
+        assert expect(Joined, answer).leader_id == ""
 
 
 def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_pool: RunBrokers) -> None:

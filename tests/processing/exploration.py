@@ -25,8 +25,8 @@ from confluent_kafka import Message
 from consumer_membership.processing.scheduler import ProcessingOrder, Task
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation.handling import Handling, exists
+from tests.simulation.process_invariants import Violation
 from tests.simulation.processor import ENOUGH_METADATA, Parts, Record, offsets_of
-from tests.simulation.watch import Violation
 
 #: A step: its name and the number of its partition or task.
 Step: TypeAlias = tuple[str, int]

@@ -4,8 +4,9 @@
 
 `simulation` serves both protocols. The coordinator (`consumer_membership.testing.coordinators`, which follows Kafka's
 rules and does not know the simulation) and the form of a request (`member_requests` there) depend on the protocol.
-`application` and `network` are doubles of the shell that keep the contract of `membership.effects`; `watch` looks at
-every step of one process, `invariants` at all of them together. What they look at inside a member is asked of `inside`.
+`application` and `network` are doubles of the shell that keep the contract of `membership.effects`.
+`process_invariants` checks every step of one process, `invariants` checks all processes together. Both read the private
+state of a member with the functions of `internals`.
 
 In the profiles whose names begin with "processing" each process is a processor (`processor`). The real scheduler,
 offsets and retries of `consumer_membership.processing` decide, and handlers take virtual time. `handling` has the rules

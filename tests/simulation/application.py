@@ -39,7 +39,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Offsets, Subscription, TopicPartition
-from tests.simulation.watch import STEP_OF, STEPS
+from tests.simulation.process_invariants import STEP_OF, STEPS
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

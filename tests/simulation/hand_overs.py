@@ -19,8 +19,8 @@ from consumer_membership.membership.member_ids import was_created_before
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement, Instant
-from tests.simulation import inside
-from tests.simulation.watch import check
+from tests.simulation import internals
+from tests.simulation.process_invariants import check
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -71,14 +71,14 @@ class HandOvers:
 
     def handled(self, process: Process, effects: tuple[GroupEffect, ...], *, is_newest: bool) -> None:
         """A member handled an event; `is_newest`: it was not admitted since its application subscribed."""
-        if not inside.speaks_consumer(process.member):
+        if not internals.speaks_consumer(process.member):
             return
         seen = self._seen[process]
-        self._look_at_predecessor(process, seen)
+        self._check_predecessor(process, seen)
         for effect in effects:
             match effect:
                 case WarmPartitions():
-                    holder = inside.successor(process.member).holder
+                    holder = internals.successor(process.member).holder
                     may_replace = is_newest or _replaces_older(process, holder.member_id if holder else "")
                     check(may_replace, f"{process.name} prepares for a hand-over although it was in the group before")
                     seen.ordered = effect.attempt
@@ -111,14 +111,14 @@ class HandOvers:
             later_s <= NEWEST_FOR_S, f"{name} announces itself to {holder_id}, which subscribed {later_s:.1f} s later"
         )
 
-    def _look_at_predecessor(self, process: Process, seen: _Seen) -> None:
+    def _check_predecessor(self, process: Process, seen: _Seen) -> None:
         """A holder releases its id for a successor once, and its id is reserved then."""
-        predecessor = inside.predecessor(process.member)
+        predecessor = internals.predecessor(process.member)
         if predecessor.state is _P.RELEASING and seen.state is _P.HOLDING:
             successor = predecessor.successor or ""
             check(successor not in seen.served, f"{process.name} releases its id for {successor} once more")
             seen.served.add(successor)
-            seen.instance_id = inside.instance_id(process.member)
+            seen.instance_id = internals.instance_id(process.member)
             self.requested += 1
             if process.settings.instance_pool and self._has_older_holder(process):
                 self.out_of_turn.append(process.name)

@@ -30,7 +30,7 @@ from typing import Protocol
 from consumer_membership.processing.scheduler import ProcessingOrder
 from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import Instant, OffsetAndMetadata, Offsets, TopicPartition
-from tests.simulation.watch import check
+from tests.simulation.process_invariants import check
 
 
 class Owner(Protocol):

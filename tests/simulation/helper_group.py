@@ -29,7 +29,7 @@ class HelperGroup:
         """The node that coordinates it."""
         return self._coordinator.node_id
 
-    def ask(self, request: Request, now: Instant, *, node_id: int) -> Answer:
+    def handle(self, request: Request, now: Instant, *, node_id: int) -> Answer:
         """Handle a request that arrives at this node."""
         if not self.is_refused:
             return self._coordinator.answer(self._group_id, request, now, node_id=node_id)

@@ -1,4 +1,4 @@
-"""What must hold of all processes together after every step, and of time; `watch` has what must hold of each."""
+"""The invariants of all processes together after every step, and of time; `process_invariants` has those of each."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from consumer_membership.testing.coordinators.journal import CommitAccepted, Joi
 from consumer_membership.testing.coordinators.member_requests import MemberOrder
 from consumer_membership.testing.coordinators.rules import Granted
 from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant, Offsets, TopicIdPartition, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.hand_overs import HandOvers
-from tests.simulation.watch import Violation, Watch, check
+from tests.simulation.process_invariants import ProcessInvariants, Violation, check
 
 if TYPE_CHECKING:
     from tests.simulation.network import Exchange
@@ -98,9 +98,9 @@ class Ledger:
 
 @dataclass(slots=True)
 class _Record:
-    """What the invariants remember of one process beside its watch."""
+    """The state of one process that the invariants of all processes need, and the invariants of that process."""
 
-    watch: Watch = field(default_factory=Watch)
+    invariants: ProcessInvariants = field(default_factory=ProcessInvariants)
     #: Partitions after on_assign and before their on_revoke or on_lost.
     open: set[TopicPartition] = field(default_factory=set)
     beats: deque[Instant] = field(default_factory=deque)
@@ -113,7 +113,7 @@ class _Record:
 
 
 class Invariants:
-    """Looks at everything that happens in a simulation, and raises Violation."""
+    """Checks every step of a simulation; raises Violation."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -144,7 +144,7 @@ class Invariants:
 
     def is_excused(self, process: object) -> bool:
         """Whether others may have this process's partitions, and it cannot know."""
-        return any(record.watch.is_excused for one, record in self._records.items() if one is process)
+        return any(record.invariants.is_excused for one, record in self._records.items() if one is process)
 
     # ---- the application ----
 
@@ -167,7 +167,7 @@ class Invariants:
         """No partition is fetchable by two processes, except where one is excused."""
         owners: dict[TopicPartition, Process] = {}
         for process, record in self._records.items():
-            if record.watch.is_excused:
+            if record.invariants.is_excused:
                 continue
             for partition in process.application.held.keys() - process.application.frozen:
                 other = owners.setdefault(partition, process)
@@ -177,7 +177,7 @@ class Invariants:
     def performed(self, process: Process, step: StepEffect) -> None:
         """The application performed a step; its member will hear of it."""
         if not isinstance(step, PausePartitions):
-            self._records[process].watch.history.append(frozenset(process.application.held))
+            self._records[process].invariants.history.append(frozenset(process.application.held))
 
     def commit_completed(self, process: Process, commit_id: int, pending: AbstractSet[int]) -> None:
         """A commit of the application's own ends exactly once."""
@@ -199,16 +199,16 @@ class Invariants:
         match order, answer:
             case SendHeartbeat(heartbeat=beat), Granted() if beat.member_epoch == JOIN_EPOCH:
                 self.hand_overs.joined(beat.instance_id or "", beat.member_id)
-                for process, watch in self._of(beat.member_id):
+                for process, invariants in self._of(beat.member_id):
                     if process.state is MemberState.JOINING:
-                        watch.is_excused = False
+                        invariants.is_excused = False
             case SendSync(), Synced():
-                for _, watch in self._of(order.member_id):
-                    watch.is_confirmed = True
+                for _, invariants in self._of(order.member_id):
+                    invariants.is_confirmed = True
             case _:
                 pass
 
-    def look_into_journal(self, answers: Iterable[Answer | None] = ()) -> None:
+    def read_journal(self, answers: Iterable[Answer | None] = ()) -> None:
         """Take in what the coordinator did, with these answers: removals excuse, commits are checked."""
         joined = {answer.member_id for answer in answers if isinstance(answer, Joined)}
         journal = self._simulation.coordinator.journal
@@ -227,17 +227,19 @@ class Invariants:
                         self._excuse(member_id)
                 case Loaded(members=members):
                     for process, record in self._records.items():
-                        if inside.member_id(process.member) not in members:
-                            record.watch.excuse()
+                        if internals.member_id(process.member) not in members:
+                            record.invariants.excuse()
                 case CommitAccepted(member_id=member_id, offsets=offsets):
                     self._committed_offsets(member_id, offsets)
                     self._simulation.handling.committed(offsets)
                 case _:
                     pass
 
-    def _of(self, member_id: str) -> Iterable[tuple[Process, Watch]]:
+    def _of(self, member_id: str) -> Iterable[tuple[Process, ProcessInvariants]]:
         return [
-            (one, record.watch) for one, record in self._records.items() if inside.member_id(one.member) == member_id
+            (one, record.invariants)
+            for one, record in self._records.items()
+            if internals.member_id(one.member) == member_id
         ]
 
     def _session_ended(self, member_id: str) -> None:
@@ -253,8 +255,8 @@ class Invariants:
             )
 
     def _excuse(self, member_id: str) -> None:
-        for _, watch in self._of(member_id):
-            watch.excuse()
+        for _, invariants in self._of(member_id):
+            invariants.excuse()
 
     def _committed_offsets(self, member_id: str, offsets: Offsets) -> None:
         for partition, at in offsets.items():
@@ -276,7 +278,7 @@ class Invariants:
     def about_to_handle(self, process: Process, event: GroupEvent) -> None:
         """The core is about to handle an event."""
         record = self._records[process]
-        record.watch.take(process, event)
+        record.invariants.take(process, event)
         self.hand_overs.about_to_handle(process, event)
         match event:
             case TimePassed():
@@ -292,8 +294,8 @@ class Invariants:
     def handled(self, process: Process, old: MemberState, effects: tuple[GroupEffect, ...]) -> None:
         """The core handled an event."""
         record = self._records[process]
-        record.watch.handled(process, old, effects)
-        self.hand_overs.handled(process, effects, is_newest=record.watch.is_newest)
+        record.invariants.handled(process, old, effects)
+        self.hand_overs.handled(process, effects, is_newest=record.invariants.is_newest)
         for effect in effects:
             match effect:
                 case StateChanged():

@@ -38,7 +38,7 @@ from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.states import MemberState, Trigger
 from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.types import Assignment, Holder, Instant, Offsets, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 
 _S, _V = ClassicState, ex.ClassicVerdict
 _NO_OFFSETS: Offsets = MappingProxyType({})
@@ -65,7 +65,7 @@ def made_with(mutant: type) -> Callable[..., MemberCore]:
 
     def make(*args: object, **arguments: object) -> MemberCore:
         member = MemberCore(*args, **arguments)  # type: ignore[arg-type]  # passed on as they came
-        inside.replace_part(member, place, mutant)
+        internals.replace_part(member, place, mutant)
         return member
 
     return make
@@ -339,9 +339,9 @@ class ComesBackFromTheDead(MemberCore):
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """Join, whatever ended it."""
         effects = super().handle(event, now)
-        is_dead = inside.shown(self) is MemberState.FATAL and inside.reconciler(self).is_idle
+        is_dead = internals.shown(self) is MemberState.FATAL and internals.reconciler(self).is_idle
         if isinstance(event, Polled) and is_dead:
-            inside.protocol(self).join(Trigger.RESUBSCRIBED, "another try")
+            internals.protocol(self).join(Trigger.RESUBSCRIBED, "another try")
         return (*effects, *self.context.event.effects()[len(effects) :])
 
 

@@ -67,14 +67,14 @@ class Connection:
     #: Whose it is.
     sender: str
     #: Called when a request of it is over, answered or not.
-    over: Callable[[MemberOrder], None]
+    on_end: Callable[[MemberOrder], None]
     arrived_at: float = 0.0
     answered_at: float = 0.0
     #: Whether nothing passes: neither side notices before its own time is over.
     is_cut: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def ask(self, node_id: int, order: MemberOrder, protocol: GroupProtocol) -> None:
+    def send(self, node_id: int, order: MemberOrder, protocol: GroupProtocol) -> None:
         """Send a request to a node."""
         simulation, faults = self.simulation, self.simulation.faults
         exchange = Exchange(self, order, protocol)
@@ -99,7 +99,7 @@ class Connection:
         return simulation.faults.latency_s * (0.5 + simulation.random.random()) * (100 if is_slow else 1)
 
     def _arrived(self, exchange: Exchange, node_id: int) -> None:
-        answer = self.simulation.ask(exchange, node_id)
+        answer = self.simulation.deliver(exchange, node_id)
         if answer is None:
             self.simulation.after(exchange.timeout_s, lambda: self._give_up(exchange, NO_ANSWER))
         else:
@@ -126,18 +126,18 @@ class Connection:
     def _answered(self, exchange: Exchange, event: ResponseEvent) -> None:
         if not exchange.is_over:
             exchange.is_over = True
-            self.over(exchange.order)
+            self.on_end(exchange.order)
             self.feed(event)
 
     def _give_up(self, exchange: Exchange, reason: str) -> None:
         if not exchange.is_over:
             exchange.is_over = True
-            self.over(exchange.order)
+            self.on_end(exchange.order)
             self.feed(failure_of(exchange.order, reason))
 
     def _broken(self, exchange: Exchange | None, node_id: int) -> None:
         if exchange is not None:
-            self.simulation.ask(exchange, node_id)
+            self.simulation.deliver(exchange, node_id)
         self.break_off("connection reset")
 
     def break_off(self, reason: str) -> bool:

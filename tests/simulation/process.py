@@ -56,7 +56,7 @@ from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnEr
 from consumer_membership.testing.coordinators.member_requests import ORDERS, MemberOrder, ResponseEvent, failure_of
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.application import Behavior
 from tests.simulation.network import Connection
 
@@ -99,10 +99,10 @@ class Process:
         self._handle = made.handle
         self.application = simulation.make_application(self, behavior, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
-        self.membership = Connection(simulation, self._on_response, self.name, self._over)
-        self.requests = Connection(simulation, self._on_response, self.name, self._over)
+        self.membership = Connection(simulation, self._on_response, self.name, self._on_end)
+        self.requests = Connection(simulation, self._on_response, self.name, self._on_end)
         #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
-        self.announcements = Connection(simulation, self._on_response, self.name, self._over)
+        self.announcements = Connection(simulation, self._on_response, self.name, self._on_end)
         self._helper_node: int | None = None
         self._outbox: Outbox = simulation.make_outbox()
         self._turns: dict[int, Turn] = {}
@@ -132,7 +132,7 @@ class Process:
     @property
     def state(self) -> MemberState:
         """The member's state, as it is shown."""
-        return inside.shown(self.member)
+        return internals.shown(self.member)
 
     def start(self, subscription: Subscription) -> None:
         """Subscribe and begin to poll."""
@@ -279,7 +279,7 @@ class Process:
             self._send_in_turn(order, address.node_id)
         else:
             connection = self.membership if isinstance(order, SendJoin | SendSync) else self.requests
-            connection.ask(address.node_id, order, self.member.protocol)
+            connection.send(address.node_id, order, self.member.protocol)
 
     def _send_in_turn(self, order: SendHeartbeat, node_id: int) -> None:
         """Send a heartbeat as the runtime does: in its turn; a join waits for a description of the group."""
@@ -295,7 +295,7 @@ class Process:
                 self.feed(HeartbeatFailed(request_id=order.request_id, reason=str(error), is_sent=False))
                 return
             self._turns[order.request_id] = turn
-            self.membership.ask(node_id, order, protocol)
+            self.membership.send(node_id, order, protocol)
 
         def begin() -> None:
             simulation.after(2 * simulation.faults.latency_s if looks else 0.0, lambda: self.run(write))
@@ -313,14 +313,14 @@ class Process:
 
         def send() -> None:
             assert self._helper_node is not None
-            self.announcements.ask(self._helper_node, order, self.member.protocol)
+            self.announcements.send(self._helper_node, order, self.member.protocol)
 
         if self._helper_node is None:
             simulation.after(2 * simulation.faults.latency_s, lambda: self.run(found))
         else:
             send()
 
-    def _over(self, order: MemberOrder) -> None:
+    def _on_end(self, order: MemberOrder) -> None:
         """A request has its answer, or gets none."""
         if isinstance(order, SendHeartbeat):
             self._turns.pop(order.request_id).end()

@@ -30,7 +30,7 @@ from consumer_membership.testing.coordinators.exchanges import Fetch, Fetched
 from consumer_membership.testing.coordinators.rules import OFFSET_METADATA_TOO_LARGE
 from consumer_membership.translation.offset_metadata import FinishedOffsets, decode
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.application import Application, Behavior, Partitions
 from tests.simulation.handling import SLOW, PartitionOwnership, exists, key_of
 
@@ -355,7 +355,7 @@ class ProcessorApplication(Application):
 
     def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
         super()._take(offsets)
-        epoch = inside.epoch(self.process.member)
+        epoch = internals.epoch(self.process.member)
         for partition, start in offsets.items():
             committed = self._found.get(partition)
             may_wait = self.limit < ENOUGH_METADATA or self.options.max_wait_s > 0

@@ -12,18 +12,18 @@ from consumer_membership.membership.settings import ClassicSettings, MemberSetti
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.application import Behavior
 from tests.simulation.handling import Situation
 from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
+from tests.simulation.process_invariants import Violation, check
 from tests.simulation.processor import DRAIN_TIMEOUT_S, HANDLER_TIMEOUT_S, Options, Parts, ProcessorApplication
 from tests.simulation.profiles import Processing, Profile
 from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.surges import HAND_OVER_S, Surges
 from tests.simulation.trace import as_text
-from tests.simulation.watch import Violation, check
 
 #: Seconds with faults, and of the steady state at the end in which settled members must only send heartbeats.
 FAULT_PHASE_S = 12.0
@@ -293,7 +293,8 @@ class Run:
         for process in simulation.live_processes:
             member, application = process.member, process.application
             lines.append(
-                f"\n    {process.name} {inside.state(member)} epoch {inside.epoch(member)} {inside.phase(member).name}"
+                f"\n    {process.name} {internals.state(member)} epoch {internals.epoch(member)}"
+                f" {internals.phase(member).name}"
                 f" holds {sorted(application.held)} frozen {sorted(application.frozen)}"
                 f" subscribes {sorted(process.subscription.topics)} failed {process.failed}"
             )
@@ -376,23 +377,23 @@ class Run:
                 slot, settings=self._settings(slot), behavior=behavior, subscription=self._some_subscription()
             )
             self.slots[slot] = process
-            self._watch(process)
+            self._supervise(process)
 
         simulation.after(delay_s, start)
 
-    def _watch(self, process: Process) -> None:
+    def _supervise(self, process: Process) -> None:
         """A process whose member failed permanently ends, and its supervisor starts it again."""
 
-        def look() -> None:
+        def check_process() -> None:
             if not process.alive:
                 return
             if process.failed:
                 process.application.leave(LeaveOption.DEFAULT, closes=True)
                 if self.slots[process.slot] is process:
                     self.start(process.slot, 0.5)
-            self.simulation.after(0.5, look)
+            self.simulation.after(0.5, check_process)
 
-        self.simulation.after(0.5, look)
+        self.simulation.after(0.5, check_process)
 
     def _some_subscription(self) -> Subscription:
         names = self.names
@@ -497,14 +498,14 @@ class Run:
     def _start_when_ended(self, process: Process) -> None:
         self._starting += 1
 
-        def look() -> None:
+        def check_process() -> None:
             if process.alive:
-                self.simulation.after(0.2, look)
+                self.simulation.after(0.2, check_process)
             else:
                 self._starting -= 1
                 self.start(process.slot, self.random.random())
 
-        self.simulation.after(0.2, look)
+        self.simulation.after(0.2, check_process)
 
     def _break_connection(self) -> None:
         process = self._one()

@@ -32,15 +32,15 @@ from consumer_membership.testing.coordinators.exchanges import Answer, Released
 from consumer_membership.testing.coordinators.member_requests import request_of
 from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.application import Application, Behavior
 from tests.simulation.handling import Handling
 from tests.simulation.helper_group import HelperGroup
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
+from tests.simulation.process_invariants import Violation
 from tests.simulation.trace import as_text
-from tests.simulation.watch import Violation
 
 GROUP = "orders-group"
 #: How many lines of the trace a failure shows.
@@ -159,10 +159,10 @@ class Simulation:
 
     # ---- the coordinator ----
 
-    def ask(self, exchange: Exchange, node_id: int) -> Answer | None:
+    def deliver(self, exchange: Exchange, node_id: int) -> Answer | None:
         """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
         if isinstance(exchange.order, ReadAnnouncements | WriteAnnouncement):
-            return self.helper.ask(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
+            return self.helper.handle(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
         self.invariants.arrived(exchange)
         request = request_of(exchange.order, exchange.protocol)
         released = self.coordinator.ask(exchange, GROUP, request, self.now, node_id=node_id)
@@ -171,7 +171,7 @@ class Simulation:
 
     def release(self, released: list[Released], asked: Exchange | None = None) -> None:
         """Look at what the coordinator did, and send its answers to those that waited."""
-        self.invariants.look_into_journal([one.answer for one in released])
+        self.invariants.read_journal([one.answer for one in released])
         for key, answer in released:
             assert isinstance(key, Exchange)
             self.invariants.coordinator_acted(key.order, answer)
@@ -241,11 +241,11 @@ class Simulation:
             heapq.heappop(queue)[2]()
         return True
 
-    # ---- what one may look at ----
+    # ---- trace and observation ----
 
     def log_event(self, process: Process, event: object, effects: tuple[object, ...]) -> None:
         """Add an event and its effects to the trace."""
-        self._trace.append((self.now, (process.name, inside.state(process.member)), event, effects))
+        self._trace.append((self.now, (process.name, internals.state(process.member)), event, effects))
 
     def log(self, text: str) -> None:
         """Add a line to the trace."""

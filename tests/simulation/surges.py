@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, TopicPartition
-from tests.simulation import inside
-from tests.simulation.watch import check
+from tests.simulation import internals
+from tests.simulation.process_invariants import check
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -179,5 +179,7 @@ class Surges:
         check(not younger, f"{younger} released their ids although older processes held ids")
 
     def _now(self) -> tuple[dict[str | None, frozenset[TopicPartition]], int]:
-        shares = {inside.instance_id(one.member): one.application.fetchable for one in self._simulation.live_processes}
+        shares = {
+            internals.instance_id(one.member): one.application.fetchable for one in self._simulation.live_processes
+        }
         return shares, self._simulation.group_epoch

@@ -29,7 +29,7 @@ from consumer_membership.testing.coordinators.exchanges import (
 from consumer_membership.testing.coordinators.rules import Granted, Refused, Rules
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.classic.rule_scene import join
-from tests.simulation.classic.scene import sync, told
+from tests.simulation.classic.scene import expect, sync
 from tests.simulation.under_test import TOPIC, CoordinatorUnderTest
 from tests.support.versions import NEWEST
 
@@ -44,14 +44,14 @@ JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topic
 
 def refusal(answer: Answer) -> int:
     """The error code of a response that is a refusal."""
-    return told(Refused, answer).code
+    return expect(Refused, answer).code
 
 
 def classic_member(sut: Sut) -> Joined:
     """The only member of a stable classic group, which has committed."""
-    member_id = told(MemberIdRequired, sut.ask(join())).member_id
-    joined = told(Joined, sut.ask(join(member_id)))
-    told(Synced, sut.ask(sync(joined)))
+    member_id = expect(MemberIdRequired, sut.ask(join())).member_id
+    joined = expect(Joined, sut.ask(join(member_id)))
+    expect(Synced, sut.ask(sync(joined)))
     committed = sut.ask(Commit(member_id=member_id, generation=joined.generation, offsets=OFFSETS))
     assert committed == CommitResults(codes={FIRST: 0})
     return joined
@@ -59,7 +59,7 @@ def classic_member(sut: Sut) -> Joined:
 
 def consumer_member(sut: Sut) -> int:
     """The only member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
-    epoch = told(Granted, sut.ask(JOIN)).member_epoch
+    epoch = expect(Granted, sut.ask(JOIN)).member_epoch
     assert sut.ask(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
     return epoch
 
@@ -91,7 +91,7 @@ def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None
     """B20: The next member converts it, and the committed offsets stay."""
     joined = classic_member(either)
     assert either.ask(LeaveGroup(members=(LeavingMember(joined.member_id),))) == LeaveResults(codes=(0,))
-    told(Granted, either.ask(JOIN))
+    expect(Granted, either.ask(JOIN))
     assert either.members() == {"m1"}
     assert either.ask(READ) == COMMITTED
 
@@ -99,7 +99,7 @@ def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None
 def test_b20_emptied_consumer_group_becomes_a_classic_group(either: Sut) -> None:
     """B20: The next member converts it, and the committed offsets stay."""
     consumer_member(either)
-    told(Granted, either.ask(Heartbeat(member_id="m1", member_epoch=-1)))
+    expect(Granted, either.ask(Heartbeat(member_id="m1", member_epoch=-1)))
     joined = classic_member(either)
     assert either.members() == {joined.member_id}
     assert either.ask(READ) == COMMITTED

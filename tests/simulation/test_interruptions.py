@@ -13,7 +13,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from consumer_membership.types import LeaveOption, Subscription, TopicPartition
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.simulation.application import Behavior
 from tests.simulation.process import Process
 from tests.simulation.simulation import GROUP, Simulation
@@ -39,9 +39,9 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
         one.application.poll_after(4.0, is_in_poll=False)
     simulation.start(1, "a")
     if phase is Phase.COMMIT:
-        simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is Phase.PAUSE)
+        simulation.run(simulation.now + 5, when=lambda: internals.phase(one.member) is Phase.PAUSE)
         simulation.faults.answer_lost = 1.0
-    assert simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is phase), phase
+    assert simulation.run(simulation.now + 5, when=lambda: internals.phase(one.member) is phase), phase
     simulation.faults.answer_lost = 0.0
     return simulation, one
 
@@ -49,7 +49,7 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
 def fence(simulation: Simulation, process: Process) -> None:
     """Make the coordinator remove the member, and wait until the member has the error."""
     simulation.expel(process.view.member_id)
-    simulation.invariants.look_into_journal()
+    simulation.invariants.read_journal()
     assert simulation.run(simulation.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
 
 
@@ -77,7 +77,7 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
     """M73: The partitions of the running on_assign are lost and assigned again in the next membership."""
     simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
-    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     fence(simulation, one)
     one.application.behavior.callback_s = 0.0
     simulation.settle(within_s=rules.session_timeout_s + 8)
@@ -101,10 +101,10 @@ def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> 
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
     """M75, M76: The first target is applied and acknowledged, then the second one: two rounds of callbacks."""
     simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
-    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     simulation.start(1, "a")
     simulation.run_for(2.5)
-    assert inside.phase(one.member) is Phase.ASSIGN
+    assert internals.phase(one.member) is Phase.ASSIGN
     one.application.behavior.callback_s = 0.0
     simulation.settle(within_s=8)
     sizes = [len(calls) for calls in one.application.called(Step.ASSIGN) if calls]
@@ -132,7 +132,7 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
     """H22: The acknowledgement of a revocation is lost; the next heartbeat is complete, and the handover continues."""
     simulation, one = in_phase(Phase.REVOKE, rules)
     simulation.faults.request_lost = 1.0
-    assert simulation.run(simulation.now + 5, when=lambda: inside.phase(one.member) is Phase.IDLE)
+    assert simulation.run(simulation.now + 5, when=lambda: internals.phase(one.member) is Phase.IDLE)
     simulation.run_for(0.1)
     simulation.faults.request_lost = 0.0
     simulation.settle(within_s=6)
@@ -144,14 +144,14 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
 
 def lose_a_heartbeat_during_on_assign(simulation: Simulation, one: Process) -> Process:
     """Another process joins while the first one's on_assign runs and its heartbeat is lost."""
-    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
+    assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     simulation.run_for(0.5)
     simulation.faults.request_lost = 1.0
     beats = simulation.invariants.beats_of(one)
     assert simulation.run(simulation.now + 2, when=lambda: simulation.invariants.beats_of(one) > beats)
     simulation.faults.request_lost = 0.0
     other = simulation.start(1, "a")
-    assert simulation.run(simulation.now + 3, when=lambda: inside.heartbeat_in_flight(one.member) is None)
+    assert simulation.run(simulation.now + 3, when=lambda: internals.heartbeat_in_flight(one.member) is None)
     return other
 
 
@@ -203,7 +203,7 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
 def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
     """OffsetFetch gets UNKNOWN_MEMBER_ID before a heartbeat does; this must not end the member."""
     simulation, one = alone(rules)
-    assert simulation.run(5, when=lambda: inside.phase(one.member) is Phase.FETCH)
+    assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.FETCH)
     fence(simulation, one)
     simulation.settle(within_s=8)
     assert MemberState.FATAL not in [transition.new for transition in one.view.transitions]

@@ -14,16 +14,16 @@ from consumer_membership.membership.member import MemberCore
 from consumer_membership.types import TopicPartition
 from tests.simulation import mutants as broken
 from tests.simulation.classic.groups import simulation_of, start
+from tests.simulation.process_invariants import Violation
 from tests.simulation.profiles import PROFILES
 from tests.simulation.run import SimulationFailure, simulate
-from tests.simulation.watch import Violation
 
 MOST_SEEDS = 200
 MOST_CLASSIC_SEEDS = 20
 
 MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.TakesRevocationsForFinished, "misuse", "fetchable by|it owns"),
-    (broken.KeepsDeliveringAfterFence, "misuse", "joins anew while"),
+    (broken.KeepsDeliveringAfterFence, "misuse", "joins again while"),
     (broken.TakesNullForNothing, "no faults", "not settled|too few|twice|it owns|changed"),
     (broken.AdoptsAnyEpoch, "lossy network", "releases|sends a leave"),
     (broken.LeavesOutWhatIsBeingAssigned, "everything", "it owns|fetchable by"),
@@ -97,7 +97,7 @@ class Impatient:
 )
 def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assignor: str | Assignor) -> None:
     """One member joins and another is removed in a group that breaks a rule."""
-    with pytest.raises((Violation, InternalError), match=r"fetchable by|joins anew while|cannot go from|not settled"):
+    with pytest.raises((Violation, InternalError), match=r"fetchable by|joins again while|cannot go from|not settled"):
         _run_classic_seeds(mutant, assignor)
 
 

@@ -11,8 +11,8 @@ from consumer_membership.testing.coordinators.rules import RULES_4_4, ClassicRul
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.simulation import mutants as broken
 from tests.simulation.network import Faults
+from tests.simulation.process_invariants import Violation
 from tests.simulation.simulation import GROUP, Simulation
-from tests.simulation.watch import Violation
 
 ROUNDS = 60
 

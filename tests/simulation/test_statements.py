@@ -31,7 +31,7 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
-from tests.simulation import inside
+from tests.simulation import internals
 from tests.support.protocols import CONSUMER_ONLY
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2)}
@@ -55,7 +55,7 @@ class Scene:
         return effects
 
     @property
-    def said(self) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         """The latest heartbeat."""
         assert self.beat is not None
         return self.beat.heartbeat
@@ -106,7 +106,7 @@ def joined() -> Scene:
 def test_no_new_partition_is_assigned_before_the_last_heartbeat_is_answered() -> None:
     """The coordinator may have taken a missing partition as revoked and assigned it to another member."""
     scene = joined()
-    assert scene.said.owned == {A}
+    assert scene.heartbeat.owned == {A}
     resolved = scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
     answered = scene.answer()
     kinds = [[type(effect) for effect in effects] for effects in (resolved, answered)]
@@ -118,10 +118,10 @@ def test_failed_heartbeat_is_repeated_and_answered_before_a_new_assignment() -> 
     scene = joined()
     scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
     scene.fail()
-    assert (scene.said.is_full, scene.said.owned) == (True, {A})
-    assert inside.reconciler(scene.member).is_idle
+    assert (scene.heartbeat.is_full, scene.heartbeat.owned) == (True, {A})
+    assert internals.reconciler(scene.member).is_idle
     scene.answer(A)
-    assert (inside.reconciler(scene.member).is_idle, inside.ownership(scene.member).owned.keys()) == (True, {A})
+    assert (internals.reconciler(scene.member).is_idle, internals.ownership(scene.member).owned.keys()) == (True, {A})
 
 
 def test_leaving_member_claims_revoked_partitions_until_it_has_left() -> None:
@@ -136,4 +136,4 @@ def test_leaving_member_claims_revoked_partitions_until_it_has_left() -> None:
     scene.now += 6.0
     scene.feed(TimePassed(), CommitFailed(commit_id=1, reason="no answer in time"), FOUND)
     scene.fail()
-    assert (scene.said.is_full, scene.said.owned) == (True, {A})
+    assert (scene.heartbeat.is_full, scene.heartbeat.owned) == (True, {A})

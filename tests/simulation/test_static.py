@@ -19,8 +19,8 @@ from consumer_membership.types import LEAVE_STATIC_EPOCH, ConflictPolicy, LeaveO
 from tests.simulation import mutants as broken
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
+from tests.simulation.process_invariants import Violation
 from tests.simulation.simulation import GROUP, Simulation
-from tests.simulation.watch import Violation
 
 #: A network on which a twentieth of a member's time is no bound for its requests.
 FAST = Faults(latency_s=0.0005)

@@ -16,7 +16,7 @@ from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later
 from tests.exploration.moves import RETRY_S
-from tests.simulation import inside
+from tests.simulation import internals
 
 if TYPE_CHECKING:
     from consumer_membership.membership.member import MemberCore
@@ -45,23 +45,25 @@ def canonicalise(process: Process) -> None:
     ownership._changed()
     _place_member(member, now)
     _place_leader(member, now)
-    _place_heartbeats(inside.classic(member).heartbeats, now)
+    _place_heartbeats(internals.classic(member).heartbeats, now)
     _place_static(process, now)
     member.context.event.now = 0.0
 
 
 def _rename_requests(process: Process) -> None:
-    member, context, protocol = process.member, process.member.context, inside.classic(process.member)
+    member, context, protocol = process.member, process.member.context, internals.classic(process.member)
     leader = protocol.leader
     numbers = {
         protocol.requests.in_flight: EXCHANGE,
-        inside.classic(member).heartbeats.in_flight: BEAT,
+        internals.classic(member).heartbeats.in_flight: BEAT,
         context.leave.request: LEAVE,
         leader._request: TOPICS,
     }
     numbers.pop(None, None)
     protocol.requests.in_flight = EXCHANGE if protocol.requests.is_waiting else None
-    inside.classic(member).heartbeats.in_flight = None if inside.classic(member).heartbeats.in_flight is None else BEAT
+    internals.classic(member).heartbeats.in_flight = (
+        None if internals.classic(member).heartbeats.in_flight is None else BEAT
+    )
     context.leave.request = None if context.leave.request is None else LEAVE
     leader._request = None if leader._request is None else TOPICS
     context.event._last_request_id = TOPICS
@@ -84,22 +86,22 @@ def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:
 
 
 def _place_member(member: MemberCore, now: float) -> None:
-    protocol, requests = inside.classic(member), inside.classic(member).requests
+    protocol, requests = internals.classic(member), internals.classic(member).requests
     is_joining = protocol.state is _S.JOINING
     requests.join_at = (later(requests.join_at, now, RETRY_S) or 0.0) if is_joining else 0.0
     protocol.rejoins_because = None if protocol.rejoins_because is None else _REASON
-    if inside.classic(member).state is not _S.RECONCILE:
+    if internals.classic(member).state is not _S.RECONCILE:
         protocol.assignment.revokes = False
 
 
 def _place_leader(member: MemberCore, now: float) -> None:
-    leader = inside.classic(member).leader
-    if inside.classic(member).state in _LEADS:
+    leader = internals.classic(member).leader
+    if internals.classic(member).state in _LEADS:
         leader._check_at = later(leader._check_at, now, REFRESH_S)
         leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
     # The next generation has its own.
-    leader.is_leading, inside.classic(member).assignment.assignor = False, ""
+    leader.is_leading, internals.classic(member).assignment.assignor = False, ""
     leader._members, leader._unreadable, leader._topics = {}, {}, None
     leader._request = leader._check_at = leader._repair_at = None
 
@@ -107,11 +109,11 @@ def _place_leader(member: MemberCore, now: float) -> None:
 def _place_static(process: Process, now: float) -> None:
     """What only the holder of an instance id asks for."""
     member = process.member
-    confirmed_at = inside.classic(member).heartbeats.confirmed_at
-    is_recent = confirmed_at is not None and now - confirmed_at < inside.classic(member).classic.session_timeout_s
-    inside.classic(member).heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
+    confirmed_at = internals.classic(member).heartbeats.confirmed_at
+    is_recent = confirmed_at is not None and now - confirmed_at < internals.classic(member).classic.session_timeout_s
+    internals.classic(member).heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
     if not member.settings.is_static:
-        former = inside.classic(member).former_member
+        former = internals.classic(member).former_member
         former._is_newest = former._is_unwritten = False
 
 

@@ -23,7 +23,7 @@ from tests.exploration.classic.canonical import REPAIR_S, canonicalise
 from tests.exploration.cluster import Address, Asked
 from tests.exploration.moves import SESSION_S, Move
 from tests.exploration.process import NO_ANSWER, Ask, Call, Carrier, Exchange, Process
-from tests.simulation import inside
+from tests.simulation import internals
 
 _S = ClassicState
 
@@ -51,9 +51,9 @@ class ClassicCarrier(Carrier):
                 yield Move("take_answer_twice", budget="duplicate")
         if process.tasks:
             yield Move("do_task")
-        if inside.may_heartbeat(member):
+        if internals.may_heartbeat(member):
             yield Move("hear_nothing", budget="timeout")
-        if inside.state(member) is _S.STABLE and inside.repairs_at(member) is not None:
+        if internals.state(member) is _S.STABLE and internals.repairs_at(member) is not None:
             yield Move("repair", budget="timeout")
 
     # ---- the network ----
@@ -128,7 +128,7 @@ class ClassicCarrier(Carrier):
 
     def _answer(self, process: Process, one: Exchange, answer: Answer | None) -> None:
         process.exchange = one._replace(answer=answer)
-        process.watch.is_confirmed |= isinstance(answer, Synced)
+        process.invariants.is_confirmed |= isinstance(answer, Synced)
 
     def executed_call(self, process: Process, _: int, answer: Answer) -> None:
         """The first call that the coordinator had not seen was handled by it."""
@@ -141,7 +141,7 @@ class ClassicCarrier(Carrier):
         """A request that was given up was handled after all; a join ends the generation that the member knows."""
         order, member = process.take_zombie(number), process.member
         is_join = isinstance(order, SendJoin) and not isinstance(answer, Refused | MemberIdRequired)
-        if is_join and order.member_id == inside.member_id(member) and inside.state(member) is not _S.JOINING:
+        if is_join and order.member_id == internals.member_id(member) and internals.state(member) is not _S.JOINING:
             process.excuse()
 
     def answered(self, process: Process, place: int, answer: Answer) -> None:

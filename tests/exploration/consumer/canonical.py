@@ -18,7 +18,7 @@ from tests.exploration.canonical import STALE, later, ranks
 from tests.exploration.consumer import hand_over
 from tests.exploration.consumer.hand_over import LONG_AGO, OF_RESERVATIONS
 from tests.exploration.moves import RETRY_S
-from tests.simulation import inside
+from tests.simulation import internals
 
 if TYPE_CHECKING:
     from consumer_membership.membership.member import MemberCore
@@ -36,14 +36,15 @@ def canonicalise(process: Process) -> None:
     _rename_statements(member)
     canonical.canonicalise(process)
     _place_member(member, now)
-    _place_heartbeats(inside.consumer(member).heartbeats, now)
+    _place_heartbeats(internals.consumer(member).heartbeats, now)
     _place_instance(member, now)
     if member.settings.conflict_policy is ConflictPolicy.HAND_OVER:
         hand_over.canonicalise(process, now)
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
-        inside.consumer(member).heartbeats.broker_interval_s = inside.consumer(member).heartbeats.confirmed_at = None
-        inside.consumer(member).claim.age, process.watch.is_newest = Age.OLDER, False
+        heartbeats = internals.consumer(member).heartbeats
+        heartbeats.broker_interval_s = heartbeats.confirmed_at = None
+        internals.consumer(member).claim.age, process.invariants.is_newest = Age.OLDER, False
     member.context.event.now = 0.0
 
 
@@ -52,7 +53,7 @@ def canonicalise(process: Process) -> None:
 
 def _rename_requests(process: Process) -> None:
     member = process.member
-    heartbeats = inside.consumer(member).heartbeats
+    heartbeats = internals.consumer(member).heartbeats
     names = {member.context.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
     names.pop(None, None)
     process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
@@ -62,7 +63,7 @@ def _rename_requests(process: Process) -> None:
     leave = member.context.leave
     leave.request = None if leave.request is None else LEAVE
     member.context.event._last_request_id = OF_RESERVATIONS
-    instance = inside.consumer(member).claim
+    instance = internals.consumer(member).claim
     process.calls = [
         one._replace(
             order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
@@ -81,27 +82,27 @@ def _restale(event: object) -> object:
 
 
 def _rename_statements(member: MemberCore) -> None:
-    sent = inside.consumer(member).heartbeats._sent
-    protocol = inside.consumer(member)
+    sent = internals.consumer(member).heartbeats._sent
+    protocol = internals.consumer(member)
     place = ranks((member.context.ownership.version, protocol._acknowledged, sent.ownership_version))
     member.context.ownership.version = place[member.context.ownership.version]
     protocol._acknowledged = place[protocol._acknowledged]
     if sent.ownership_version is not None:
-        inside.consumer(member).heartbeats._sent = replace(sent, ownership_version=place[sent.ownership_version])
+        internals.consumer(member).heartbeats._sent = replace(sent, ownership_version=place[sent.ownership_version])
 
 
 # ---- times ----
 
 
 def _place_member(member: MemberCore, now: float) -> None:
-    confirmed_at = inside.consumer(member).heartbeats.confirmed_at
-    recent = confirmed_at is not None and now - confirmed_at < inside.consumer(member).heartbeats.interval_s
-    inside.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
-    if inside.consumer(member).state in SILENT:
+    confirmed_at = internals.consumer(member).heartbeats.confirmed_at
+    recent = confirmed_at is not None and now - confirmed_at < internals.consumer(member).heartbeats.interval_s
+    internals.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
+    if internals.consumer(member).state in SILENT:
         # A join states what is subscribed then.
-        inside.consumer(member)._sent_subscription, inside.consumer(member)._has_news = Subscription(), False
-    inside.consumer(member)._leave_backoff.failures = 0
-    inside.consumer(member)._fences.failures = min(inside.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)
+        internals.consumer(member)._sent_subscription, internals.consumer(member)._has_news = Subscription(), False
+    internals.consumer(member)._leave_backoff.failures = 0
+    internals.consumer(member)._fences.failures = min(internals.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)
 
 
 def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
@@ -114,10 +115,10 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
 
 
 def _place_instance(member: MemberCore, now: float) -> None:
-    instance = inside.consumer(member).claim
+    instance = internals.consumer(member).claim
     instance.session._away_since = None
     instance.session._requested_at = None if instance.session._requested_at is None else 0.0
-    subscribed_at = inside.subscribed_at(member)
+    subscribed_at = internals.subscribed_at(member)
     instance._subscribed_at = LONG_AGO if subscribed_at is not None and now - subscribed_at > NEWEST_FOR_S else 0.0
     attempt = instance._attempt
     attempt.look_up_at = later(attempt.look_up_at, now, RETRY_S) or 0.0

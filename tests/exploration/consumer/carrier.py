@@ -24,7 +24,7 @@ from tests.exploration.consumer.canonical import canonicalise
 from tests.exploration.consumer.hand_over import LONG_AGO
 from tests.exploration.moves import Move
 from tests.exploration.process import NO_ANSWER, Ask, Beat, Call, Carrier, Process
-from tests.simulation import inside
+from tests.simulation import internals
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class ConsumerCarrier(Carrier):
             if process.beats[0].answer is not None:
                 yield Move("take_answer")
                 yield Move("take_answer_twice", budget="duplicate")
-        if inside.waits_for_instance_since(process.member) == 0.0:
+        if internals.waits_for_instance_since(process.member) == 0.0:
             yield Move("wait_too_long", budget="timeout")
-        if inside.subscribed_at(process.member) == 0.0:
+        if internals.subscribed_at(process.member) == 0.0:
             yield Move("hesitate", budget="timeout")
-        if 0.0 in inside.reserves_since(process.member):
+        if 0.0 in internals.reserves_since(process.member):
             yield Move("stop_reserving")
 
     # ---- the network ----
@@ -98,16 +98,16 @@ class ConsumerCarrier(Carrier):
         process.beats[number] = process.beats[number]._replace(answer=answer)
         process.forget_zombies(Heartbeat)
         if self._is_join(process, process.beats[number].beat, answer) and process.shown is MemberState.JOINING:
-            process.watch.is_excused = False
+            process.invariants.is_excused = False
 
     def executed_zombie(self, process: Process, number: int, answer: Answer) -> None:
         """A request that was given up was handled after all; a join ends the membership that the member knows."""
         if self._is_join(process, process.take_zombie(number), answer):
-            process.watch.is_excused = True
+            process.invariants.is_excused = True
 
     def _is_join(self, process: Process, request: Any, answer: Answer) -> bool:
         is_join = isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH and isinstance(answer, Granted)
-        return is_join and request.member_id == inside.member_id(process.member)
+        return is_join and request.member_id == internals.member_id(process.member)
 
     def executed_call(self, process: Process, _: int, reply: Answer) -> None:
         """The first other request that the coordinator had not seen was handled by it; reads are answered at once."""
@@ -130,15 +130,15 @@ class ConsumerCarrier(Carrier):
 
     def stop_reserving(self, process: Process) -> None:
         """A successor had the time to take the id that was released for it."""
-        inside.reserve_since(process.member, LONG_AGO)
+        internals.reserve_since(process.member, LONG_AGO)
 
     def hesitate(self, process: Process) -> None:
         """The application subscribed so long ago that holders may be newer."""
-        inside.subscribe_at(process.member, LONG_AGO)
+        internals.subscribe_at(process.member, LONG_AGO)
 
     def wait_too_long(self, process: Process) -> None:
         """The holder of the instance id has been waited for longer than a session lasts."""
-        inside.wait_for_instance_since(process.member, LONG_AGO)
+        internals.wait_for_instance_since(process.member, LONG_AGO)
 
     # ---- questions ----
 
@@ -167,6 +167,6 @@ class ConsumerCarrier(Carrier):
 
     def should_not_have_ended(self, process: Process) -> bool:
         """Return whether it never joined, lost no race, and did not wait in vain."""
-        watch = process.watch
-        waited_in_vain = inside.waits_for_instance_since(process.member) == LONG_AGO
-        return watch.is_newest and watch.takeovers == 0 and not waited_in_vain
+        invariants = process.invariants
+        waited_in_vain = internals.waits_for_instance_since(process.member) == LONG_AGO
+        return invariants.is_newest and invariants.takeovers == 0 and not waited_in_vain

@@ -26,8 +26,8 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement
 from tests.exploration.canonical import STALE, later
 from tests.exploration.moves import RETRY_S
-from tests.simulation import inside
-from tests.simulation.watch import check
+from tests.simulation import internals
+from tests.simulation.process_invariants import check
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
@@ -42,7 +42,7 @@ _P, _S = PredecessorState, SuccessorState
 
 
 @dataclass(slots=True)
-class HandOverWatch:
+class HandOverInvariants:
     """What the invariants of hand-overs remember of one process."""
 
     #: The holders to which it has announced itself in this join.
@@ -56,11 +56,11 @@ class HandOverWatch:
     def handled(self, process: Process, effects: tuple[Any, ...], *, is_newest: bool) -> None:
         """The core handled an event; `is_newest`: it was not admitted since its application subscribed."""
         name, now = process.name, process.member.context.event.now
-        predecessor = inside.predecessor(process.member)
-        if inside.successor(process.member)._first_holder is None:
+        predecessor = internals.predecessor(process.member)
+        if internals.successor(process.member)._first_holder is None:
             self.is_unsure = None
         elif self.is_unsure is None:
-            self.is_unsure = inside.subscribed_at(process.member) == LONG_AGO
+            self.is_unsure = internals.subscribed_at(process.member) == LONG_AGO
         is_reserved = predecessor.has_released and now < predecessor._released_at + RESERVED_S
         for effect in effects:
             match effect:
@@ -84,7 +84,7 @@ class HandOverWatch:
 
     def _announced(self, process: Process, announcement: HandOverAnnouncement) -> None:
         """The application is ready for all that the holder has, and with a fixed id there is one holder."""
-        name, holder = process.name, inside.successor(process.member).holder
+        name, holder = process.name, internals.successor(process.member).holder
         check(
             not self.is_unsure, f"{name} announces itself to {announcement.predecessor}, which may be the newer process"
         )
@@ -97,7 +97,7 @@ class HandOverWatch:
 
 def canonicalise(process: Process, now: float) -> None:
     """Rewrite what a process has of hand-overs."""
-    claim = inside.consumer(process.member).claim
+    claim = internals.consumer(process.member).claim
     _rename(process, claim.successor, claim.predecessor, claim._reservations)
     _place_successor(claim.successor, now)
     _place_predecessor(claim.predecessor, now)

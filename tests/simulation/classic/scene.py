@@ -67,7 +67,7 @@ def answer(sut: ClassicCoordinator, request: Request, now: float = 0.0) -> Answe
     return ask(sut, "asked", request, now)["asked"]
 
 
-def told(kind: type[T], given: object) -> T:
+def expect(kind: type[T], given: object) -> T:
     """What was answered, as what it must be."""
     assert isinstance(given, kind), given
     return given
@@ -75,7 +75,7 @@ def told(kind: type[T], given: object) -> T:
 
 def new_id(sut: ClassicCoordinator, now: float = 0.0) -> str:
     """Return the member id that a dynamic member must join with."""
-    return told(MemberIdRequired, answer(sut, join(), now)).member_id
+    return expect(MemberIdRequired, answer(sut, join(), now)).member_id
 
 
 def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[Joined]:
@@ -88,7 +88,7 @@ def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> lis
     answers: dict[Key, Answer] = {}
     while (ends_at := group_of(sut).join_ends_at) is not None:
         answers |= dict(sut.pass_time(ends_at))
-    return [told(Joined, answers[number]) for number in range(len(requests))]
+    return [expect(Joined, answers[number]) for number in range(len(requests))]
 
 
 def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None = None, **fields: str) -> Sync:
@@ -110,7 +110,7 @@ def stable(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[J
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
     released = [one for member in members[1:] for one in sut.ask(member.member_id, "g", sync(member), now)]
     released += sut.ask(members[0].member_id, "g", sync(members[0], shares), now)
-    assert {key: told(Synced, given).assignment for key, given in released} == {
+    assert {key: expect(Synced, given).assignment for key, given in released} == {
         member_id: frozenset(partitions) for member_id, partitions in shares.items()
     }
     return members

@@ -39,7 +39,7 @@ from tests.simulation.classic.rule_scene import (
     stable,
     with_id,
 )
-from tests.simulation.classic.scene import A, sync, told
+from tests.simulation.classic.scene import A, expect, sync
 from tests.simulation.under_test import TOPIC
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
@@ -57,14 +57,14 @@ CHANGED = join(topics=("b",))
 def test_dynamic_member_must_join_with_the_assigned_id(classic: Sut) -> None:
     """KIP-394, rules 4.2: MEMBER_ID_REQUIRED carries the id, which the member keeps."""
     member_id = new_id(classic)
-    joined = told(Joined, classic.ask(join(member_id)))
+    joined = expect(Joined, classic.ask(join(member_id)))
     assert (joined.member_id, joined.generation) == (member_id, 1)
     assert classic.members() == {member_id}
 
 
 def test_join_before_version_4_needs_no_id(classic: Sut) -> None:
     """KIP-394, rules 4.2: JoinGroup below version 4 does not have MEMBER_ID_REQUIRED."""
-    joined = told(Joined, classic.ask(join(version=3)))
+    joined = expect(Joined, classic.ask(join(version=3)))
     # A broker describes a new group only when the group's record is committed.
     classic.until(lambda: classic.members() == {joined.member_id})
 
@@ -73,7 +73,7 @@ def test_assigned_id_without_a_join_delays_the_rebalance_until_it_expires(classi
     """Rules 4.2, 4.3 and 4.9: Meanwhile the waiting JoinGroup keeps a member whose session is shorter."""
     (leader,) = stable(classic, join(session_timeout_s=SHORT_S))
     late = new_id(classic, session_timeout_s=2 * SHORT_S)
-    again = told(Joined, classic.ask(join(leader.member_id, session_timeout_s=SHORT_S)))
+    again = expect(Joined, classic.ask(join(leader.member_id, session_timeout_s=SHORT_S)))
     assert (again.member_id, again.generation) == (leader.member_id, leader.generation + 1)
     assert classic.ask(join(late)) == UNKNOWN
 
@@ -91,7 +91,7 @@ def test_leader_stays_leader_while_it_joins_again(classic: Sut) -> None:
     """Rules 4.9: The member that joins first in the next rebalance does not become the leader."""
     first, second = stable(classic, join(), join())
     send_and_see(classic, "second", rejoin(CHANGED, second))
-    answers = [told(Joined, one) for one in (classic.ask(rejoin(join(), first)), classic.receive("second"))]
+    answers = [expect(Joined, one) for one in (classic.ask(rejoin(join(), first)), classic.receive("second"))]
     assert {one.leader_id for one in answers} == {first.member_id}
     assert {one.generation for one in answers} == {first.generation + 1}
 
@@ -105,7 +105,7 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_removed(classic: Sut) ->
     leader, follower = stable(classic, quick, quick)
     send_and_see(classic, "follower", rejoin(replace(quick, offers=CHANGED.offers), follower))
     assert classic.ask(beat(leader)) == REBALANCING
-    joined = told(Joined, classic.receive("follower"))
+    joined = expect(Joined, classic.receive("follower"))
     assert (joined.leader_id, joined.generation) == (follower.member_id, follower.generation + 1)
     assert classic.members() == {follower.member_id}
     assert classic.ask(beat(leader)) == UNKNOWN
@@ -132,8 +132,8 @@ def test_full_group_refuses_a_new_member_only(small_classic: Sut) -> None:
     first, second = stable(small_classic, join(), join())
     assert small_classic.ask(join()) == Refused(code.GROUP_MAX_SIZE_REACHED)
     send_and_see(small_classic, "first", rejoin(join(), first))
-    told(Joined, small_classic.ask(rejoin(join(), second)))
-    told(Joined, small_classic.receive("first"))
+    expect(Joined, small_classic.ask(rejoin(join(), second)))
+    expect(Joined, small_classic.receive("first"))
 
 
 def test_last_member_to_rejoin_a_group_that_became_full_is_refused(small_classic: Sut) -> None:
@@ -174,7 +174,7 @@ def test_rejoin_of_the_leader_or_with_other_metadata_begins_a_rebalance(
 def test_repeated_join_while_the_leader_assigns_gets_the_same_response(classic: Sut) -> None:
     """Rules 4.9: The first response may have been lost; a join with other metadata begins a rebalance."""
     leader, follower = gathering(classic, join(), join())
-    again = told(Joined, classic.ask(rejoin(join(), leader)))
+    again = expect(Joined, classic.ask(rejoin(join(), leader)))
     assert replace(again, members=()) == replace(leader, members=())
     assert set(again.members) == set(leader.members)
     assert classic.ask(rejoin(join(), follower)) == follower
@@ -222,7 +222,7 @@ def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
     """
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = gathering(classic, quick, quick)
-    told(Synced, classic.ask(sync(leader)))
+    expect(Synced, classic.ask(sync(leader)))
     assert [classic.ask(beat(one)) for one in (leader, follower)] == [Alive(), Alive()]
     classic.until(lambda: classic.ask(beat(leader)) == REBALANCING)
     assert classic.ask(beat(follower)) == UNKNOWN
@@ -242,7 +242,7 @@ def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic
         classic.until(lambda: not classic.members())
         return None
 
-    leader = told(Joined, classic.until(waited))
+    leader = expect(Joined, classic.until(waited))
     assert leader.member_id not in classic.members()
     assert classic.ask(beat(leader)) == UNKNOWN
 
@@ -296,7 +296,7 @@ def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
     unknown, fenced = code.UNKNOWN_MEMBER_ID, code.FENCED_INSTANCE_ID
     assert classic.ask(LeaveGroup(members=identities)) == LeaveResults(codes=(0, 0, unknown, 0, unknown, fenced, 0))
     assert classic.members() == {third.member_id}
-    again = told(Joined, classic.ask(join(third.member_id, instance_id="i2")))
+    again = expect(Joined, classic.ask(join(third.member_id, instance_id="i2")))
     assert again.generation == third.generation + 1
 
 
@@ -312,4 +312,4 @@ def test_waiting_join_of_a_removed_member_gets_unknown_member_id(classic: Sut) -
     send_and_see(classic, "leader", rejoin(join(), leader))
     assert classic.ask(LeaveGroup(members=(LeavingMember(leader.member_id),))) == LeaveResults(codes=(0,))
     assert classic.receive("leader") == UNKNOWN
-    assert told(Joined, classic.ask(rejoin(join(), follower))).leader_id == follower.member_id
+    assert expect(Joined, classic.ask(rejoin(join(), follower))).leader_id == follower.member_id

@@ -29,6 +29,7 @@ from tests.simulation.classic.scene import (
     answer,
     ask,
     coordinator,
+    expect,
     gathering,
     group_of,
     join,
@@ -36,7 +37,6 @@ from tests.simulation.classic.scene import (
     new_id,
     stable,
     sync,
-    told,
 )
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
@@ -91,7 +91,7 @@ def test_move_discards_a_generation_without_an_assignment() -> None:
     sut = coordinator()
     first, second = stable(sut, join(), join())
     ask(sut, 1, join(first.member_id), 1.0)
-    again = told(Joined, ask(sut, 2, join(second.member_id), 1.0)[2])
+    again = expect(Joined, ask(sut, 2, join(second.member_id), 1.0)[2])
     newcomer = new_id(sut, 1.0)
     sut.move(2, 2.0, loading_s=0.0)
     assert (again.generation, answer(sut, sync(again), 3.0)) == (2, ILLEGAL)
@@ -123,7 +123,7 @@ def test_static_member_replacement_survives_a_move_of_a_stable_group() -> None:
     """KIP-345, KAFKA-10284: A replacement is written in a stable group, but not while the group rebalances."""
     sut = coordinator()
     (leader,) = stable(sut, join(instance_id="i0"))
-    new = told(Joined, answer(sut, join(instance_id="i0"), 1.0))
+    new = expect(Joined, answer(sut, join(instance_id="i0"), 1.0))
     sut.move(2, 2.0, loading_s=0.0)
     assert answer(sut, Beat(member_id=new.member_id, generation=1, instance_id="i0"), 3.0) == Alive()
     assert answer(sut, Beat(member_id=leader.member_id, generation=1, instance_id="i0"), 3.0) == Refused(

@@ -19,6 +19,7 @@ from tests.simulation.classic.scene import (
     answer,
     ask,
     coordinator,
+    expect,
     gathering,
     group_of,
     join,
@@ -26,7 +27,6 @@ from tests.simulation.classic.scene import (
     new_id,
     stable,
     sync,
-    told,
 )
 from tests.simulation.under_test import TOPIC
 
@@ -129,7 +129,7 @@ def test_returning_static_member_s_session_restarts() -> None:
     """The session starts with the return, and has the former process's timeout until the next heartbeat."""
     sut = coordinator()
     stable(sut, STATIC[0])
-    again = told(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
+    again = expect(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
     assert sut.next_deadline() == 15.0
     answer(sut, Beat(member_id=again.member_id, generation=1, instance_id="i0"), 6.0)
     assert sut.next_deadline() == 26.0

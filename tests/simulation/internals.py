@@ -1,7 +1,7 @@
-"""What the simulation and the exploration look at inside a member: all of it is asked here, by name.
+"""Reads the private state of a member, for the simulation and the exploration.
 
-Whatever a member's parts are called and wherever they stand, invariants, traces, mutants and scenarios ask these
-functions. What `MemberCore.view()` shows is asked of the view where time does not matter.
+Invariants, traces, mutants and scenarios use only these functions, so that a change of a member's parts changes this
+module only. They read what `MemberCore.view()` shows from the view where time does not matter.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def replace_part(member: MemberCore, name: str, broken: type) -> None:
     owner = next(one for one in owners if name == "protocol" or hasattr(one, name))
     part = protocol if name == "protocol" else getattr(owner, name)
     if isinstance(part, ClassicSettings):
-        # Those who look on keep theirs.
+        # Other holders of the settings keep theirs.
         setattr(owner, name, broken(**{one.name: getattr(part, one.name) for one in fields(part)}))
     else:
         part.__class__ = broken

@@ -1,4 +1,4 @@
-"""What must hold of one process at each event, in every run and for both protocols.
+"""The invariants of one process, checked at each event, in every run and for both protocols.
 
 **Which overlaps are permitted.** Two processes may fetch the same partition only while the membership of one of them
 is over without its knowledge or without its application's: the coordinator removed it (a session, a rebalance timeout,
@@ -64,7 +64,7 @@ from consumer_membership.types import (
     Offsets,
     TopicPartition,
 )
-from tests.simulation import inside
+from tests.simulation import internals
 
 _S, _C = MemberState, ClassicState
 STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
@@ -93,16 +93,16 @@ def check(holds: bool, message: str) -> None:  # noqa: FBT001 - it is what the c
         raise Violation(message)
 
 
-class Holding(Protocol):
-    """The observed part of an application."""
+class ObservedApplication(Protocol):
+    """The part of an application that the invariants read."""
 
     @property
     def held(self) -> Collection[TopicPartition]:
         """What it holds."""
 
 
-class Watched(Protocol):
-    """The observed part of a process. `may_end_with` names the errors with which its member may end permanently."""
+class ObservedProcess(Protocol):
+    """The part of a process that the invariants read; its member may end permanently with `may_end_with` errors."""
 
     name: str
     member: MemberCore
@@ -110,17 +110,17 @@ class Watched(Protocol):
     may_end_with: frozenset[str]
 
     @property
-    def application(self) -> Holding:
+    def application(self) -> ObservedApplication:
         """Its application."""
 
 
 @dataclass(slots=True)
-class Watch:
-    """What the invariants remember of one process."""
+class ProcessInvariants:
+    """Checks one process at each event; raises Violation. The fields have the state that the checks need."""
 
     is_excused: bool = False
     #: The application's partitions as reported to the member, and those not reported yet.
-    told: frozenset[TopicPartition] = frozenset()
+    reported: frozenset[TopicPartition] = frozenset()
     history: list[frozenset[TopicPartition]] = field(default_factory=list)
     #: Whether a heartbeat is out.
     is_out: bool = False
@@ -147,39 +147,39 @@ class Watch:
 
     # ---- events ----
 
-    def take(self, process: Watched, event: Any) -> None:
+    def take(self, process: ObservedProcess, event: Any) -> None:
         """An event is about to be handled."""
         match event:
             case StepFinished():
                 self._step_finished(process.member, event)
             case CoordinatorFound():
                 self.is_searching = False
-            case JoinAnswered() if event.request_id == inside.exchange(process.member):
+            case JoinAnswered() if event.request_id == internals.exchange(process.member):
                 self.is_out = False  # a heartbeat beside it was of the former generation
             case _ if isinstance(event, _ENDS_HEARTBEAT):
                 self.was_full |= isinstance(event, HeartbeatRejected) and event.error.code == GROUP_MAX_SIZE_REACHED
-                self.is_out &= event.request_id != inside.heartbeat_in_flight(process.member)
+                self.is_out &= event.request_id != internals.heartbeat_in_flight(process.member)
             case _:
                 pass
         if isinstance(event, JoinRejected | SyncRejected | ClassicHeartbeatRejected) and event.verdict in _IS_OVER:
             number, member = event.request_id, process.member
             # Beside a JoinGroup only the answer to that says what became of the member.
-            is_heard = number == inside.heartbeat_in_flight(member) and inside.state(member) is not _C.JOINING
-            self.is_over = is_heard or number == inside.exchange(member)
+            is_heard = number == internals.heartbeat_in_flight(member) and internals.state(member) is not _C.JOINING
+            self.is_over = is_heard or number == internals.exchange(member)
 
     def _step_finished(self, member: MemberCore, event: StepFinished) -> None:
         if self.step == (event.attempt, event.step):
             self.step = None
         if event.step is Step.PAUSE:
             is_current = event.attempt == member.newest_attempt
-            may_revoke = inside.shown(member) in (_S.RECONCILE, _S.UNSUBSCRIBING)
+            may_revoke = internals.shown(member) in (_S.RECONCILE, _S.UNSUBSCRIBING)
             self.owed_commit = event.offsets if event.offsets and is_current and may_revoke else None
         else:
-            self.told = self.history.pop(0)
+            self.reported = self.history.pop(0)
 
     # ---- effects ----
 
-    def handled(self, process: Watched, old: MemberState, effects: tuple[Any, ...]) -> None:
+    def handled(self, process: ObservedProcess, old: MemberState, effects: tuple[Any, ...]) -> None:
         """The core handled an event; `old` is the state before it, as it is shown."""
         state, name = old, process.name
         for number, effect in enumerate(effects):
@@ -203,36 +203,36 @@ class Watch:
                     self._sent_classic(process, effect, state, effects[number + 1 :])
                 case _:
                     pass
-        self._look(process)
+        self._check_state(process)
 
-    def _look(self, process: Watched) -> None:
+    def _check_state(self, process: ObservedProcess) -> None:
         """What holds after each event: who is not in the group has no epoch to show, and owns nothing."""
         member, name = process.member, process.name
-        shown, epoch = inside.shown(member), inside.epoch(member)
+        shown, epoch = internals.shown(member), internals.epoch(member)
         if shown in SILENT:
-            owned = inside.ownership(member)
+            owned = internals.ownership(member)
             check(epoch <= JOIN_EPOCH, f"{name} is {shown} and shows epoch {epoch}")
             check(not owned.owned, f"{name} is {shown} and owns {owned.held}")
-        if inside.speaks_consumer(member):
-            self._look_at_takeovers(process, epoch)
+        if internals.speaks_consumer(member):
+            self._check_takeovers(process, epoch)
             return
         keeps = self.is_over and epoch != NO_GENERATION
-        check(not keeps, f"{name} keeps its generation, which the coordinator said is over")
+        check(not keeps, f"{name} keeps its generation, which the coordinator ended")
         self.is_over = False
-        if inside.state(member) is _C.JOINING and not inside.may_beat_beside_join(member):
+        if internals.state(member) is _C.JOINING and not internals.may_beat_beside_join(member):
             self.is_out = False
         if shown is _S.STABLE and self.is_confirmed:
             self.is_excused = self.is_confirmed = False
 
-    def _look_at_takeovers(self, process: Watched, epoch: int) -> None:
+    def _check_takeovers(self, process: ObservedProcess, epoch: int) -> None:
         """Takeover never loops: from one holder in each join, and never by a member that was in the group before.
 
         Each join costs a missed poll at least, or is the application's wish.
         """
-        name, stale_holder = process.name, inside.stale_holder(process.member)
+        name, stale_holder = process.name, internals.stale_holder(process.member)
         foreign = (
             stale_holder.member_id
-            if stale_holder is not None and stale_holder.member_id != inside.member_id(process.member)
+            if stale_holder is not None and stale_holder.member_id != internals.member_id(process.member)
             else None
         )
         if foreign is not None and foreign != self.stale_holder:
@@ -250,7 +250,7 @@ class Watch:
             self.is_newest = False
         self.stale_holder = foreign
 
-    def _changed(self, process: Watched, effect: StateChanged) -> None:
+    def _changed(self, process: ObservedProcess, effect: StateChanged) -> None:
         name = process.name
         check(effect.old is not _S.FATAL, f"{name} does not stay FATAL: {effect.new}, {effect.reason}")
         if effect.new in _ENDS_MEMBERSHIP or (effect.old, effect.new) == (_S.UNSUBSCRIBING, _S.JOINING):
@@ -262,15 +262,15 @@ class Watch:
         if effect.new is _S.FATAL:
             error = process.member.last_error
             may_end = error is not None and error.name in process.may_end_with
-            check(may_end, f"{name} gives up for good: {effect.reason}")
-        if effect.new is _S.JOINING and inside.speaks_consumer(process.member):
+            check(may_end, f"{name} ends permanently: {effect.reason}")
+        if effect.new is _S.JOINING and internals.speaks_consumer(process.member):
             held = sorted(process.application.held)
-            check(not held, f"{name} joins anew while its application holds {held}")
+            check(not held, f"{name} joins again while its application holds {held}")
             self.is_excused = False
             self.is_newest |= effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
             self.taken_from, self.takeovers, self.was_full = None, 0, False
 
-    def _ordered(self, process: Watched, effect: StepEffect) -> None:
+    def _ordered(self, process: ObservedProcess, effect: StepEffect) -> None:
         """Pause, commit, on_revoke, and one step of an attempt at a time."""
         name = process.name
         if self.step is not None:
@@ -301,16 +301,19 @@ class Watch:
         goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
         check(state is _S.UNSUBSCRIBING or goes_stale, f"{name} sends a leave in state {state}")
         if state is _S.UNSUBSCRIBING and not goes_stale:
-            check(not self.told, f"{name} leaves before its application gave up {sorted(self.told)}")
+            check(not self.reported, f"{name} leaves before its application gave up {sorted(self.reported)}")
 
-    def _sent(self, process: Watched, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
+    def _sent(self, process: ObservedProcess, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
         """A KIP-848 member's heartbeat."""
         name = process.name
         if beat.is_leave and beat.owned is not None:
-            if state is _S.FENCED and beat.member_id != inside.consumer(process.member).member_id:
+            if state is _S.FENCED and beat.member_id != internals.consumer(process.member).member_id:
                 # A dynamic member that goes on under another id; it holds nothing any more.
                 check(beat.instance_id is None, f"{name}, a static member, takes another member id")
-                check(not self.told, f"{name} takes another member id while its application has {sorted(self.told)}")
+                check(
+                    not self.reported,
+                    f"{name} takes another member id, and its application has {sorted(self.reported)}",
+                )
                 return
             self._left(name, state, rest)
             return
@@ -326,24 +329,24 @@ class Watch:
         elif beat.owned is not None:
             self._stated(process, beat, beat.owned, state)
 
-    def _stated(self, process: Watched, beat: Heartbeat, owned: Assignment, state: MemberState) -> None:
+    def _stated(self, process: ObservedProcess, beat: Heartbeat, owned: Assignment, state: MemberState) -> None:
         """An acknowledgement claims no unfinished assignment, and no statement drops an unfinished revocation."""
         name = process.name
         check(beat.member_epoch > JOIN_EPOCH, f"{name} states what it owns at epoch {beat.member_epoch}")
-        said, held = inside.named(process.member, owned), frozenset(process.application.held)
-        check(held <= said, f"{name} says that it owns {sorted(said)}, and its application holds {sorted(held)}")
-        extra = said - self.told
+        stated, held = internals.named(process.member, owned), frozenset(process.application.held)
+        check(held <= stated, f"{name} states that it owns {sorted(stated)}, and its application holds {sorted(held)}")
+        extra = stated - self.reported
         check(state is not _S.ACK or not extra, f"{name} acknowledges {sorted(extra)}, which it has not taken over")
 
     def _sent_classic(
         self,
-        process: Watched,
+        process: ObservedProcess,
         effect: SendJoin | SendSync | SendClassicHeartbeat | SendClassicLeave,
         state: MemberState,
         rest: tuple[Any, ...],
     ) -> None:
         """A classic member's request."""
-        name, now = process.name, inside.state(process.member)
+        name, now = process.name, internals.state(process.member)
         match effect:
             case SendJoin():
                 check(now is _C.JOINING, f"{name} sends a JoinGroup in state {now}")
@@ -355,7 +358,7 @@ class Watch:
                 doubled = sorted(partition for partition, often in given.items() if often > 1)
                 check(not doubled, f"{name} gives {doubled} to two members")
             case SendClassicHeartbeat():
-                keeps = now is _C.JOINING and inside.may_beat_beside_join(process.member)
+                keeps = now is _C.JOINING and internals.may_beat_beside_join(process.member)
                 check(now in HEARTBEATS or keeps, f"{name} sends a heartbeat in state {now}")
                 check(not self.is_out, f"{name} sends a heartbeat while another one is out")
                 self.is_out = True
@@ -366,15 +369,15 @@ class Watch:
             case SendClassicLeave():
                 self._left(name, state, rest)
 
-    def _joined(self, process: Watched, join: SendJoin) -> None:
+    def _joined(self, process: ObservedProcess, join: SendJoin) -> None:
         """Who joins says exactly what it holds, and holds nothing if it is eager or has lost its generation."""
         name, held = process.name, frozenset(process.application.held)
-        for _, said in join.protocols:
-            owned = sorted(said.owned)
-            check(held <= said.owned, f"{name} says that it owns {owned}, and its application holds {sorted(held)}")
-            extra = sorted(said.owned - self.told)
-            check(not extra, f"{name} says that it owns {extra}, which it has not taken over")
-            is_new = said.generation == NO_GENERATION or inside.is_eager(process.member)
-            check(not (held and is_new), f"{name} joins anew while its application holds {sorted(held)}")
+        for _, joined in join.protocols:
+            owned = sorted(joined.owned)
+            check(held <= joined.owned, f"{name} states that it owns {owned}, and its application holds {sorted(held)}")
+            extra = sorted(joined.owned - self.reported)
+            check(not extra, f"{name} states that it owns {extra}, which it has not taken over")
+            is_new = joined.generation == NO_GENERATION or internals.is_eager(process.member)
+            check(not (held and is_new), f"{name} joins again while its application holds {sorted(held)}")
         if not held:
             self.is_excused = False
