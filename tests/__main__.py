@@ -60,6 +60,9 @@ UNIT_WORKERS = 2
 #: The niceness of the other lane: members in level 5 must answer in time.
 NICE = 10
 PROGRESS_S = 15.0
+#: With this variable, each of the hundreds of processes of a run would compile the package again, and each process of
+#: pytest all test files.
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 #: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
 DURATION = {False: "about 14 minutes", True: "about an hour"}
 #: Tests with a Spark session.
@@ -117,6 +120,11 @@ class Plan:
         return Outcomes.read(self.folder / f"{stage}.outcomes")
 
 
+def environment_of(plan: Plan) -> dict[str, str]:
+    """Return the environment of the processes of this run: its seed, and files of bytecode."""
+    return {key: value for key, value in os.environ.items() if key != NO_BYTECODE} | seeds.environment(plan.seed)
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """A stage that is running."""
@@ -153,7 +161,7 @@ class Running:
         """Run a command, with its output in the stage's; return its exit code."""
         shown = (Path(words[0]).name, *words[1:])
         print("$ " + " ".join(shown), file=self.output, flush=True)
-        of_process = {**os.environ, **seeds.environment(self.plan.seed), **(environment or {})}
+        of_process = environment_of(self.plan) | dict(environment or {})
         to = self.output
         with subprocess.Popen(
             words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, env=of_process
@@ -428,6 +436,31 @@ def run_lane(plan: Plan, names: Iterable[str], progress: Progress, nice: int = 0
     return failed
 
 
+@contextmanager
+def compiling(plan: Plan, names: Iterable[str]) -> Iterator[None]:
+    """Compile all test files within the context, if the stages with most of them run.
+
+    The checks leave one of two cores idle. Without this process, those of both lanes compile the same files at the same
+    time. What it collects is not a result: the stages collect their tests themselves.
+    """
+    if plan.tests or not {"units", "broker"} <= set(names):
+        yield
+        return
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    with subprocess.Popen(
+        words,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        env=environment_of(plan),
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 def run_all(plan: Plan, names: Sequence[str]) -> list[str]:
     """Run the checks, then both lanes side by side; return the stages that failed."""
     progress = Progress(plan)
@@ -541,7 +574,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(["there is nothing to run", *(f"left out: {words}" for words in plan.left_out)]))
             return 1
         print("\n".join(opening(plan, names)), flush=True)
-        failed = run_all(plan, names)
+        with compiling(plan, names):
+            failed = run_all(plan, names)
         print("\n" + "\n".join(closing(plan, names, failed)))
         if plan.full:
             print("\n".join(coverage_report.write(plan.folder.glob("*.coverage"))))

@@ -177,6 +177,15 @@ def test_failed_stage_stops_no_other_stage(
     assert capsys.readouterr().out.count("FAILED after") == len(names) - len(CHECKS)
 
 
+def test_stages_keep_bytecode_whatever_the_environment(
+    tmp_path: Path, output: IO[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes of a run compile each module once, also if the variable of the caller forbids files of bytecode."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert Running(plan(tmp_path), "units", output, 0).python("-c", "import sys; print(sys.dont_write_bytecode)") == 0
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "False"
+
+
 # ---- progress --------------------------------------------------------------------------------------------------------
 
 
