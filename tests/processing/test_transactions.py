@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -30,6 +31,10 @@ pytestmark = pytest.mark.integration
 
 #: Finished offsets beyond the committed one, as a later owner decodes them.
 METADATA = "cm1:finished-beyond"
+#: Calls of one producer: the first ones succeed, on a busy machine also, and the last ones end without a response.
+LATER_THAN_A_BROKER_S = 8.0
+#: Calls that all end without a response.
+WITHOUT_A_RESPONSE_S = 1.0
 #: How brokers refuse a producer whose transaction they have aborted.
 FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -220,19 +225,24 @@ def answer(transactions: Transactions, offsets: list[TopicPartition]) -> list[bo
 
 
 @pytest.fixture
-def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the producer return without a response, sooner than by default and later than a busy broker responds.
+def set_patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A function that sets how long the calls of producers that start later wait for the brokers.
 
-    A transaction needs a longer timeout then: librdkafka repeats its requests shortly before that timeout.
+    Before the first producer it is `LATER_THAN_A_BROKER_S`. A transaction needs a longer timeout than that: librdkafka
+    repeats its requests shortly before the timeout of the transaction.
     """
-    monkeypatch.setattr(transactions_module, "PATIENCE_S", 8.0)
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr(transactions_module, "PATIENCE_S", seconds)
+
+    set_to(LATER_THAN_A_BROKER_S)
+    return set_to
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_calls")
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_commit_without_a_response_returns_what_the_broker_did(
-    broker: Broker, held: ExitStack, *, is_committed: bool
+    broker: Broker, held: ExitStack, set_patience: Callable[[float], None], *, is_committed: bool
 ) -> None:
     """The next producer ends the transaction, and then the committed offsets show whether it was committed."""
     stage = Stage(broker, held)
@@ -251,6 +261,7 @@ def test_commit_without_a_response_returns_what_the_broker_did(
     call = threading.Thread(target=commit)
     call.start()
     proxy.wait(lambda: proxy.is_late, "the end of the transaction")
+    set_patience(PATIENCE_S)
     if is_committed:
         proxy.arrive()
     call.join(PATIENCE_S)
@@ -264,15 +275,21 @@ def test_commit_without_a_response_returns_what_the_broker_did(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_calls")
-def test_start_ends_the_open_transaction_of_a_killed_process(broker: Broker, held: ExitStack) -> None:
+def test_start_ends_the_open_transaction_of_a_killed_process(
+    broker: Broker, held: ExitStack, set_patience: Callable[[float], None]
+) -> None:
     """With the same id, readers do not wait for the transaction's timeout."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
     killed = stage.transactions("static", bootstrap_servers=proxy.address, transaction_timeout_ms=900_000)
     proxy.hold_from(END_TXN)
-    with pytest.raises(TransactionInDoubtError):
-        stage.commit(killed, "lost", 1)
+    with ThreadPoolExecutor(1) as thread:
+        commit = thread.submit(stage.commit, killed, "lost", 1)
+        proxy.wait(lambda: proxy.held[END_TXN] > 0, "the end of the transaction")
+        set_patience(WITHOUT_A_RESPONSE_S)
+        with pytest.raises(TransactionInDoubtError):
+            commit.result(PATIENCE_S)
+    set_patience(PATIENCE_S)
     successor = stage.transactions("static")
     successor.start()
     stage.commit(successor, "one", 1)
@@ -280,10 +297,9 @@ def test_start_ends_the_open_transaction_of_a_killed_process(broker: Broker, hel
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_calls")
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
-    broker: Broker, held: ExitStack, *, is_committed: bool
+    broker: Broker, held: ExitStack, set_patience: Callable[[float], None], *, is_committed: bool
 ) -> None:
     """Until then each question raises, and the next transaction waits."""
     stage = Stage(broker, held)
@@ -296,6 +312,7 @@ def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
     call = threading.Thread(target=lambda: doubts.append(is_in_doubt(stage, transactions)))
     call.start()
     proxy.wait(lambda: proxy.is_late, "the end of the transaction")
+    set_patience(WITHOUT_A_RESPONSE_S)
     if is_committed:
         proxy.arrive()
     call.join(PATIENCE_S)
@@ -303,6 +320,7 @@ def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
     offsets = [TopicPartition(stage.topic, 0, 2, METADATA)]
     with pytest.raises(TransactionInDoubtError):
         transactions.was_committed(offsets)
+    set_patience(PATIENCE_S)
     proxy.heal()
     assert wait_until(lambda: answer(transactions, offsets), "an answer", PATIENCE_S) == [is_committed]
     # The starts of the producers that were given up arrive late, and may fence the present one.
