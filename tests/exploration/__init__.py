@@ -1,12 +1,12 @@
 """Exhaustive exploration of both cores: every interleaving of small configurations, breadth first.
 
-`tests.simulation` draws lots: it meets what is likely. This one has no lots: from each state it takes every step that
-is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
+`tests.simulation` is random: it finds what is likely. An exploration is not random: it takes every possible step from
+each state, so that up to its depth nothing is left out. It has no clock either: timers end at any time.
 
 **What is real.** The members are `membership.member.MemberCore`s of one protocol, with the built-in assignors where it
 is the classic one; the coordinators and what must hold of a process are those of `tests.simulation`. Only the
 application's thread (`application`), the network and the shell (`process`) are small doubles of their own. `consumer`
-and `classic` have what depends on the protocol: how requests travel (`carrier`), the spontaneous events of a group
+and `classic` have what depends on the protocol: how requests travel (`transport`), the spontaneous events of a group
 (`life`), and what looks alike (`canonical`). The search, the states and their traces know neither.
 
 **A state** is one number each for the process in each slot, the coordinator, the requests whose sender died, and what
@@ -41,7 +41,7 @@ counted from there.
   ("dynamic" only) restarts its epochs, so that a commit from before may count: not checked.
 - A request that was given up arrives before the later ones of its process, or never, and of what a dying process had
   sent some is handled at once and the rest never. In the configuration "late requests" any may come late.
-- A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
+- A session is long: when one ends, no answer is under way and no member's last one is recent (a static member takes a
   removal soon after an answer for an administrator's). An administrator's removal of that kind is left out.
 - The helper group of hand-overs has the same coordinator, which never refuses it. Its requests have a connection of
   their own. How long a released id is left to its successor is over at any time.
@@ -51,7 +51,7 @@ counted from there.
 Of classic configurations alone:
 
 - Generations are not renamed; each costs budget, or ends a rebalance that was begun with one.
-- A rebalance timeout ends when no answer is under way, and for its budget where a living member is missing. The
+- A rebalance timeout ends when no answer is under way, and for its budget where a live member is missing. The
   session of a request that waits does not end, as at a broker; it does for a new member whose first join waits.
 - A static member that a generation went on without (its JoinGroup did not come in time) is also excused: its leader
   sees its earlier report, so that its partitions may be assigned to others before it learns of that.

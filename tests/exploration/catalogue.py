@@ -37,7 +37,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="eager callbacks",
-            description="a second member joins, both are told of the whole at each change, and callbacks may raise",
+            description="a second member joins, callbacks get the whole assignment at each change, and may raise",
             slots=(None, None),
             present=1,
             auto_commit=True,
@@ -70,7 +70,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="shared",
-            description="a newcomer with a living holder's instance id, and one more after a crash",
+            description="a newcomer with a live holder's instance id, and one more after a crash",
             slots=("i", "i"),
             present=1,
             may_end_with=_CONFLICTS,
@@ -78,7 +78,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="twins",
-            description="2 newcomers at once with a living holder's instance id",
+            description="2 newcomers at once with a live holder's instance id",
             slots=("i", "i", "i"),
             present=1,
             may_end_with=_CONFLICTS,
@@ -95,7 +95,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="hand-over",
-            description="a newcomer that asks the holder of its instance id to hand it over; on_warm may raise",
+            description="a newcomer that requests a hand-over from the holder of its instance id; on_warm may raise",
             slots=("i", "i"),
             present=1,
             auto_commit=True,
@@ -115,7 +115,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="hand-over twins",
-            description="2 newcomers at once that ask a holder for its instance id",
+            description="2 newcomers at once that request an id from its holder",
             slots=("i", "i", "i"),
             present=1,
             policy=ConflictPolicy.HAND_OVER,
@@ -124,7 +124,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="hand-over in a pool",
-            description="a third member asks one of 2 members for its id of a pool of 2",
+            description="a third member requests the id of one of 2 members, in a pool of 2",
             slots=(None, None, None),
             pool=("i0", "i1"),
             policy=ConflictPolicy.HAND_OVER,
@@ -173,8 +173,8 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1} | _NETWORK | _CLASSIC_REMOVALS,
         ),
         Configuration(
-            name="classic told of the whole",
-            description="a second cooperative member joins, both are told of the whole at each change",
+            name="classic eager callbacks",
+            description="a second cooperative member joins, callbacks get the whole assignment at each change",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=(None, None),
@@ -233,7 +233,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         ),
         Configuration(
             name="classic shared",
-            description="a newcomer with a living holder's instance id, beside another member",
+            description="a newcomer with a live holder's instance id, beside another member",
             rules=(CLASSIC,),
             assignor="cooperative-sticky",
             slots=("i0", "i1", "i0"),

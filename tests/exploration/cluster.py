@@ -1,6 +1,7 @@
-"""A coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value.
+"""A coordinator of `tests.simulation` as a part of a state: no clock, and its requests are values.
 
-Spontaneous events of a group, and its times, depend on the protocol: `consumer.life`, `classic.life`.
+Spontaneous events of a group, and its times, depend on the protocol: module `spontaneous_events` of `consumer` and of
+`classic`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class Address(NamedTuple):
 
 
 #: The destination of answers without a waiter, and of answers that are given at once.
-NOBODY = Address("", 0)
+NO_RECEIVER = Address("", 0)
 AT_ONCE = Address("", 1)
 
 
-class Asked(NamedTuple):
+class Envelope(NamedTuple):
     """A request, where its answer goes, and the group that it is about."""
 
     address: Address
@@ -43,31 +44,31 @@ class Asked(NamedTuple):
     group_id: str = GROUP
 
 
-class Happening(NamedTuple):
+class SpontaneousEvent(NamedTuple):
     """A spontaneous event at the coordinator, and its members (their ids, or their processes' names).
 
-    It costs its budget if it is about no member, or about a living member.
+    It costs its budget if it is about no member, or about a live member.
     """
 
     name: str
     about: tuple[str, ...] = ()
     budget: str | None = None
-    #: Whether it happens to the living only.
-    needs_life: bool = False
+    #: Whether it occurs to live members only.
+    needs_live_member: bool = False
     #: Whether it takes so long that no answer is under way any more.
     is_long: bool = False
 
 
-class Life(ABC):
+class SpontaneousEvents(ABC):
     """The spontaneous events of a protocol's groups. It has no state; callers pass a coordinator's group."""
 
     @abstractmethod
-    def happenings(self, coordinator: Any) -> Iterator[Happening]:
-        """What may happen next."""
+    def spontaneous_events(self, coordinator: Any) -> Iterator[SpontaneousEvent]:
+        """The events that may occur next."""
 
     @abstractmethod
-    def happen(self, coordinator: Any, happening: Happening) -> list[Released]:
-        """Let it happen; return the answered requests."""
+    def apply_event(self, coordinator: Any, event: SpontaneousEvent) -> list[Released]:
+        """Apply the event; return the answered requests."""
 
     @abstractmethod
     def canonicalise(self, coordinator: Any) -> None:
@@ -87,28 +88,28 @@ class Cluster:
     """The coordinator, and what it did last."""
 
     coordinator: GroupCoordinator
-    life: Life
-    #: Members who are out, or whose place another one has, without being asked.
+    events: SpontaneousEvents
+    #: Members that the coordinator removed, or whose place another member has.
     removed: list[str] = field(default_factory=list)
     committed: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
     #: Answers to requests that waited, and requests that will never be answered.
     released: list[tuple[Address, Answer]] = field(default_factory=list)
     dropped: list[Address] = field(default_factory=list)
 
-    def execute(self, question: Asked) -> Answer | None:
+    def execute(self, envelope: Envelope) -> Answer | None:
         """Handle a request; None: its answer has to wait."""
-        waited = {*self.coordinator.waiting(), question.address}
-        released = self.coordinator.ask(question.address, question.group_id, question.request, 0.0)
-        if question.group_id == HELPER_GROUP:
+        waited = {*self.coordinator.waiting(), envelope.address}
+        released = self.coordinator.ask(envelope.address, envelope.group_id, envelope.request, 0.0)
+        if envelope.group_id == HELPER_GROUP:
             # It has no members, and its offsets mean nothing.
             self.coordinator.journal.clear()
-        self._take(waited, released, own=question.address)
-        return next((one.answer for one in released if one.key == question.address), None)
+        self._take(waited, released, own=envelope.address)
+        return next((one.answer for one in released if one.key == envelope.address), None)
 
-    def happen(self, happening: Happening) -> None:
-        """Let a spontaneous event happen."""
+    def apply_event(self, event: SpontaneousEvent) -> None:
+        """Apply a spontaneous event."""
         before, waited = self.coordinator.members(GROUP), set(self.coordinator.waiting())
-        released = self.life.happen(self.coordinator, happening)
+        released = self.events.apply_event(self.coordinator, event)
         if GROUP not in self.coordinator.groups:
             self.removed += sorted(before)
         loaded = [entry for entry in self.coordinator.journal if isinstance(entry, Loaded)]
@@ -119,9 +120,9 @@ class Cluster:
         joined = {one.answer.member_id for one in released if isinstance(one.answer, Joined)}
         for key, answer in released:
             assert isinstance(key, Address)
-            if key not in (own, NOBODY):
+            if key not in (own, NO_RECEIVER):
                 self.released.append((key, answer))
-        gone = waited - self.coordinator.waiting() - {one.key for one in released} - {NOBODY}
+        gone = waited - self.coordinator.waiting() - {one.key for one in released} - {NO_RECEIVER}
         self.dropped += sorted(one for one in gone if isinstance(one, Address))
         for entry in self.coordinator.journal:
             match entry:
@@ -140,21 +141,21 @@ class Cluster:
                     pass
         self.coordinator.journal.clear()
 
-    def happenings(self) -> Iterator[Happening]:
-        """What may happen next."""
+    def spontaneous_events(self) -> Iterator[SpontaneousEvent]:
+        """The events that may occur next."""
         if GROUP in self.coordinator.groups:
-            yield from self.life.happenings(self.coordinator)
+            yield from self.events.spontaneous_events(self.coordinator)
 
     def canonicalise(self) -> None:
         """Put every time in its place."""
         if GROUP in self.coordinator.groups:
             self.coordinator.groups[GROUP].committed.clear()
-            self.life.canonicalise(self.coordinator)
+            self.events.canonicalise(self.coordinator)
 
     def unfinished(self, members: int) -> str | None:
         """Why the group is not settled with so many members; None: it is."""
-        return self.life.unfinished(self.coordinator, members) if GROUP in self.coordinator.groups else None
+        return self.events.unfinished(self.coordinator, members) if GROUP in self.coordinator.groups else None
 
     def key(self) -> Hashable:
         """Everything that its answers follow from."""
-        return self.life.key(self.coordinator)
+        return self.events.key(self.coordinator)

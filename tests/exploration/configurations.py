@@ -16,12 +16,12 @@ from consumer_membership.testing.coordinators.coordinator import GroupCoordinato
 from consumer_membership.testing.coordinators.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.exploration.application import Application
-from tests.exploration.classic.carrier import ClassicCarrier
-from tests.exploration.classic.life import ClassicLife
-from tests.exploration.cluster import Cluster, Life
-from tests.exploration.consumer.carrier import ConsumerCarrier
+from tests.exploration.classic.spontaneous_events import ClassicEvents
+from tests.exploration.classic.transport import ClassicTransport
+from tests.exploration.cluster import Cluster, SpontaneousEvents
 from tests.exploration.consumer.hand_over import HandOverInvariants
-from tests.exploration.consumer.life import ConsumerLife
+from tests.exploration.consumer.spontaneous_events import ConsumerEvents
+from tests.exploration.consumer.transport import ConsumerTransport
 from tests.exploration.process import TOPIC, Process, half
 from tests.simulation.process_invariants import ProcessInvariants
 
@@ -115,27 +115,28 @@ class Configuration:
     def cluster(self, rules: str) -> Cluster:
         """A coordinator of a broker with these rules, without groups."""
         coordinator: GroupCoordinator
-        life: Life
+        events: SpontaneousEvents
         match RULES[rules]:
             case Rules() as known:
-                coordinator, life = ConsumerCoordinator(known), ConsumerLife()
+                coordinator, events = ConsumerCoordinator(known), ConsumerEvents()
             case ClassicRules() as classic:
-                coordinator, life = ClassicCoordinator(classic), ClassicLife(may_move=self.budgets.get("forget", 0) > 0)
+                coordinator = ClassicCoordinator(classic)
+                events = ClassicEvents(may_move=self.budgets.get("forget", 0) > 0)
         coordinator.create_topic(TOPIC, self.partitions, TOPIC_ID)
-        return Cluster(coordinator=coordinator, life=life)
+        return Cluster(coordinator=coordinator, events=events)
 
     def start(self, name: str, number: int, slot: int, make_member: Callable[..., MemberCore]) -> Process:
         """A process that has just subscribed and polled."""
         settings = self.settings(slot)
-        carrier = ConsumerCarrier() if self.assignor is None else ClassicCarrier()
+        transport = ConsumerTransport() if self.assignor is None else ClassicTransport()
         classic = ClassicSettings(assignors=(BUILT_IN[self.assignor or "range"],))
-        protocols = ProtocolSettings(classic=classic, protocols=(carrier.protocol,))
+        protocols = ProtocolSettings(classic=classic, protocols=(transport.protocol,))
         process = Process(
             name=name,
             number=number,
             settings=settings,
             member=make_member(settings, protocols, new_member_id=MemberIds(name), jitter=half),
-            carrier=carrier,
+            transport=transport,
             application=Application(name, self.auto_commit, self.is_eager),
             invariants=ProcessInvariants(),
             hand_over=HandOverInvariants(),

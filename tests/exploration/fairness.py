@@ -1,6 +1,6 @@
 """Without further faults every member settles: each state, run on without faults, settles within a bound.
 
-The run takes no lots: what is under way arrives in order, applications perform and poll, timers come in turn, and dead
+The run is not random: what is under way arrives in order, applications perform and poll, timers come in turn, and dead
 members' sessions end. Requests that were given up never arrive.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
-from tests.exploration.cluster import Happening
+from tests.exploration.cluster import SpontaneousEvent
 from tests.exploration.model import PLACE, Model
 from tests.exploration.parts import EMPTY, Label, State
 from tests.exploration.process import TOPIC, Process
@@ -22,7 +22,7 @@ from tests.simulation import internals
 MOST_TURNS = 40
 START = PLACE["start"]
 #: What one process does, one after the other, before the next one has its turn.
-MOST_DEEDS = 200
+MOST_IMMEDIATE_STEPS = 200
 _S = MemberState
 #: In the order in which they are tried; polls and timers come once a turn.
 _AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "take_announcement", "do_task", "post", "perform")
@@ -51,14 +51,14 @@ class Fairness:
         *_, (_, last) = self._run(state)
         return (*last[:-1], state[-1])
 
-    def way_from(self, state: State) -> list[State]:
+    def path_from(self, state: State) -> list[State]:
         """The states of this state's run, up to what would cost something; budgets are not touched."""
-        way = []
+        path = []
         for label, reached in self._run(state):
             if label is not None and label.costs:
                 break
-            way.append((*reached[:-1], state[-1]))
-        return way
+            path.append((*reached[:-1], state[-1]))
+        return path
 
     def violation(self, state: State) -> str | None:
         """What is wrong with the end of this state's run."""
@@ -73,10 +73,10 @@ class Fairness:
             self._good.update(passed)
         return wrong
 
-    def told(self, state: State) -> str:
+    def run_text(self, state: State) -> str:
         """Return the run from this state as text."""
         lines: list[str] = []
-        before = self._quiet(state)
+        before = self._without_undelivered(state)
         for number, (label, reached) in enumerate(self._run(state)):
             if label is not None:
                 lines += lines_of(self.model, number, before, label)
@@ -85,17 +85,17 @@ class Fairness:
 
     # ---- the run ----
 
-    def _quiet(self, state: State) -> State:
+    def _without_undelivered(self, state: State) -> State:
         """The state without what will never arrive."""
         model = self.model
-        slots = (model.changed(number, "quieten") if number else EMPTY for number in state[: len(model.slots)])
+        slots = (model.changed(number, "drop_undelivered") if number else EMPTY for number in state[: len(model.slots)])
         left = [0] * len(self.model.budgets.values[state[-1]])
         left[START] = self.model.budgets.values[state[-1]][START]
         return (*slots, state[-3], model.orphans.number(()), model.budgets.number(tuple(left)))
 
     def _run(self, state: State) -> Iterator[tuple[Label | None, State]]:
         """The states from this one on, each with the step that led to it, up to the first that is settled."""
-        state = self._quiet(state)
+        state = self._without_undelivered(state)
         yield None, state
         for turn in range(MOST_TURNS):
             if self._unsettled(state) is None:
@@ -114,29 +114,29 @@ class Fairness:
             if name is not None and (done := self._do(state, slot, name)) is not None:
                 yield done
                 state = done[1]
-            for _ in range(MOST_DEEDS):
-                done = self._deed(state, slot)
+            for _ in range(MOST_IMMEDIATE_STEPS):
+                done = self._immediate_step(state, slot)
                 if done is None:
                     break
                 yield done
                 state = done[1]
 
-    def _deed(self, state: State, slot: int) -> tuple[Label, State] | None:
+    def _immediate_step(self, state: State, slot: int) -> tuple[Label, State] | None:
         for name in _AT_ONCE:
             done = self._do(state, slot, name)
             if done is not None:
                 return done
         if state[slot] == EMPTY:
             return None
-        for how, place, question in self.model.asks(state[slot]):
-            step = self.model.execute(state, slot, how, place, question)
+        for how, place, request in self.model.deliveries(state[slot]):
+            step = self.model.execute(state, slot, how, place, request)
             return step.label, step.state
         return None
 
     def _do(self, state: State, slot: int, name: str) -> tuple[Label, State] | None:
         if state[slot] == EMPTY:
             return None
-        for local in self.model.locals(state[slot]):
+        for local in self.model.local_steps(state[slot]):
             if local.move.name == name:
                 after = self.model.after(state[slot], local)
                 if after == state[slot]:
@@ -145,16 +145,16 @@ class Fairness:
         return None
 
     def _turn_of_coordinator(self, state: State, turn: int) -> Iterator[tuple[Label, State]]:
-        for happening in self._due(state, turn):
-            step = next((one for one in self.model.happen(state, happening)), None)
+        for event in self._due(state, turn):
+            step = next((one for one in self.model.steps_of_event(state, event)), None)
             if step is not None and step.state != state:
                 state = step.state
                 yield step.label, state
 
-    def _due(self, state: State, turn: int) -> list[Happening]:
+    def _due(self, state: State, turn: int) -> list[SpontaneousEvent]:
         """What is short passes in each turn; who is silent after a while is removed by the end of its session."""
-        happenings = self.model.happenings(state[-3])
-        return [one for one in happenings if (turn >= PATIENCE if one.is_long else one.budget is None)]
+        spontaneous_events = self.model.spontaneous_events(state[-3])
+        return [one for one in spontaneous_events if (turn >= PATIENCE if one.is_long else one.budget is None)]
 
     # ---- its end ----
 
@@ -190,7 +190,7 @@ class Fairness:
                 continue
             is_shared = config.slots.count(instance_id) > 1
             if not is_shared or any(one.number == started and one.should_go_on() for one in present):
-                return f"nobody goes on for {instance_id}: {process.name} is {internals.state(process.member)}"
+                return f"no process continues for {instance_id}: {process.name} is {internals.state(process.member)}"
         return None
 
 
@@ -198,7 +198,7 @@ def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
     application, state, phase = process.application, process.shown, internals.phase(process.member)
     message = f"{process.name} is {internals.state(process.member)}"
     if process.may_wait and served.issuperset(process.settings.instance_pool or (process.instance_id,)):
-        # It waits for an id, and living processes hold all that it may have.
+        # It waits for an id, and live processes hold all that it may have.
         return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
     if state not in wanted or application.is_leaving:

@@ -131,13 +131,13 @@ def key_of(value: Any) -> Hashable:
     kind = type(value)
     if kind in _PLAIN:
         return cast("Hashable", value)
-    teller = _TELLERS.get(kind)
-    if teller is None:
-        teller = _TELLERS[kind] = _teller_of(kind, value)
-    return teller(value)
+    key_function = _KEY_FUNCTIONS.get(kind)
+    if key_function is None:
+        key_function = _KEY_FUNCTIONS[kind] = _key_function_of(kind, value)
+    return key_function(value)
 
 
-def _told_tuple(value: tuple[Any, ...]) -> Hashable:
+def _tuple_key(value: tuple[Any, ...]) -> Hashable:
     try:
         hash(value)
     except TypeError:
@@ -146,8 +146,8 @@ def _told_tuple(value: tuple[Any, ...]) -> Hashable:
 
 
 _PLAIN: frozenset[type] = _ATOMS - {tuple, FunctionType, BuiltinFunctionType}
-_TELLERS: dict[type, Callable[[Any], Hashable]] = {
-    tuple: _told_tuple,
+_KEY_FUNCTIONS: dict[type, Callable[[Any], Hashable]] = {
+    tuple: _tuple_key,
     dict: lambda value: frozenset((key, key_of(one)) for key, one in value.items()),
     MappingProxyType: lambda value: frozenset((key, key_of(one)) for key, one in value.items()),
     list: lambda value: tuple(map(key_of, value)),
@@ -159,22 +159,22 @@ _TELLERS: dict[type, Callable[[Any], Hashable]] = {
 }
 
 
-def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:
+def _key_function_of(cls: type, value: Any) -> Callable[[Any], Hashable]:
     """Return the function that makes objects of this class hashable; all of them have the fields of `value`."""
     if issubclass(cls, Enum):
         return lambda one: one.name
     if issubclass(cls, tuple):
-        return _told_tuple
+        return _tuple_key
     names = (*_slots_of(cls), *getattr(value, "__dict__", ()))
     names = tuple(name for name in names if name not in _NOT_IN_KEYS)
     title = cls.__name__
 
     def expanded(one: Any) -> Hashable:
-        told: list[Hashable] = [title]
+        parts: list[Hashable] = [title]
         for name in names:
             field = getattr(one, name)
-            told.append(field if type(field) in _PLAIN else key_of(field))
-        return tuple(told)
+            parts.append(field if type(field) in _PLAIN else key_of(field))
+        return tuple(parts)
 
     if not _is_value(cls):
         return expanded

@@ -1,4 +1,4 @@
-"""States as numbers: equal parts are stored once, and what happens to a part is worked out once.
+"""States as numbers: equal parts are stored once, and each change of a part is computed once.
 
 A state is `(process of each slot, coordinator, orphans, budgets)`, each a number in a table of this model. An orphan is
 a request whose sender died before the coordinator handled it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 
 from consumer_membership.membership.member import MemberCore
-from tests.exploration.cluster import Address, Cluster, Happening
+from tests.exploration.cluster import Address, Cluster, SpontaneousEvent
 from tests.exploration.configurations import IN_ORDER, KINDS, Configuration
 from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
@@ -18,14 +18,14 @@ from tests.exploration.parts import (
     UNAFFORDABLE,
     UNKNOWN,
     WAITS,
-    Act,
-    Face,
     Label,
-    Local,
+    LocalStep,
+    ProcessSummary,
     State,
     Step,
     Table,
-    face_of,
+    Transition,
+    summary_of,
 )
 from tests.exploration.process import Process
 from tests.simulation.process_invariants import Violation
@@ -42,20 +42,20 @@ class Model:
         self.slots = range(len(config.slots))
         self.processes: Table[Process | None] = Table(key_of)
         self.clusters: Table[Cluster] = Table(Cluster.key)
-        self.questions: Table[Hashable] = Table(key_of)
+        self.requests: Table[Hashable] = Table(key_of)
         self.replies: Table[object] = Table(key_of)
         self.orphans: Table[tuple[int, ...]] = Table(lambda orphans: orphans)
         self.budgets: Table[tuple[int, ...]] = Table(lambda budgets: budgets)
-        self.faces: list[Face | None] = [None]
+        self.summaries: list[ProcessSummary | None] = [None]
         self.processes.number(None)
         self.replies.number(None)
-        self._locals: dict[int, list[Local]] = {}
-        self._asks: dict[int, list[tuple[str, int, int]]] = {}
-        self._acts: dict[tuple[int, int | Happening], Act] = {}
-        self._told: dict[tuple[int, str, int, int], tuple[int, str | None]] = {}
+        self._local_steps: dict[int, list[LocalStep]] = {}
+        self._deliveries: dict[int, list[tuple[str, int, int]]] = {}
+        self._transitions: dict[tuple[int, int | SpontaneousEvent], Transition] = {}
+        self._handled: dict[tuple[int, str, int, int], tuple[int, str | None]] = {}
         self._spent: dict[tuple[int, int], int] = {}
         self._pairs: dict[tuple[int, int], str | None] = {}
-        self._happenings: dict[int, list[Happening]] = {}
+        self._spontaneous_events: dict[int, list[SpontaneousEvent]] = {}
 
     # ---- the first state ----
 
@@ -74,24 +74,25 @@ class Model:
     def _store(self, process: Process) -> int:
         process.log.clear()
         number = self.processes.number(process)
-        if number == len(self.faces):
-            self.faces.append(face_of(process))
+        if number == len(self.summaries):
+            self.summaries.append(summary_of(process))
         return number
 
     # ---- parts ----
 
-    def locals(self, number: int) -> list[Local]:
+    def local_steps(self, number: int) -> list[LocalStep]:
         """The steps of a process without the coordinator."""
-        found = self._locals.get(number)
+        found = self._local_steps.get(number)
         if found is None:
             process = self.processes.values[number]
             assert process is not None
-            found = self._locals[number] = [
-                Local(move, UNAFFORDABLE if move.budget is None else PLACE[move.budget]) for move in moves_of(process)
+            found = self._local_steps[number] = [
+                LocalStep(move, UNAFFORDABLE if move.budget is None else PLACE[move.budget])
+                for move in moves_of(process)
             ]
         return found
 
-    def after(self, number: int, local: Local) -> int:
+    def after(self, number: int, local: LocalStep) -> int:
         """What becomes of a process by a step of its own."""
         if local.after == UNKNOWN:
             process, move = self.processes.values[number], local.move
@@ -107,58 +108,61 @@ class Model:
             return EMPTY, str(violation)
         return self._store(copy), None
 
-    def asks(self, number: int) -> list[tuple[str, int, int]]:
-        """The requests of a process that the coordinator may handle next: how to tell of it, which, the question."""
-        found = self._asks.get(number)
+    def deliveries(self, number: int) -> list[tuple[str, int, int]]:
+        """The requests that the coordinator may handle next: method for the reply, place, and number of the request."""
+        found = self._deliveries.get(number)
         if found is None:
             process = self.processes.values[number]
             assert process is not None
-            found = [(ask.how, ask.place, self.questions.number(ask.question)) for ask in process.asks()]
-            self._asks[number] = found
+            found = [
+                (delivery.how, delivery.place, self.requests.number(delivery.request))
+                for delivery in process.deliveries()
+            ]
+            self._deliveries[number] = found
         return found
 
-    def _tell(self, number: int, how: str, place: int, reply: int) -> tuple[int, str | None]:
+    def _on_handled(self, number: int, how: str, place: int, reply: int) -> tuple[int, str | None]:
         """What becomes of a process by the answer to one of its requests, or by the news that it has to wait."""
         key = (number, how, place, reply)
-        found = self._told.get(key)
+        found = self._handled.get(key)
         if found is None:
             process, answer = self.processes.values[number], self.replies.values[reply]
             assert process is not None
-            found = self._told[key] = self._changed(process, lambda copy: copy.told(how, place, answer))  # type: ignore[arg-type]  # kept as what can be hashed
+            found = self._handled[key] = self._changed(process, lambda copy: copy.handled(how, place, answer))  # type: ignore[arg-type]  # kept as what can be hashed
         return found
 
     def changed(self, number: int, how: str) -> int:
         """What becomes of a process by this method of it."""
         key = (number, how, 0, 0)
-        found = self._told.get(key)
+        found = self._handled.get(key)
         if found is None:
             process = self.processes.values[number]
             assert process is not None
-            found = self._told[key] = self._changed(process, lambda copy: getattr(copy, how)())
+            found = self._handled[key] = self._changed(process, lambda copy: getattr(copy, how)())
         return found[0]
 
-    def act(self, cluster: int, what: int | Happening) -> Act:
-        """What a question (its number) or a happening does to the coordinator."""
-        found = self._acts.get((cluster, what))
+    def transition(self, cluster: int, what: int | SpontaneousEvent) -> Transition:
+        """What a request (its number) or a spontaneous event does to the coordinator."""
+        found = self._transitions.get((cluster, what))
         if found is None:
             copy = fork(self.clusters.values[cluster])
             reply = WAITS
-            if isinstance(what, Happening):
-                copy.happen(what)
+            if isinstance(what, SpontaneousEvent):
+                copy.apply_event(what)
             else:
-                reply = self.replies.number(copy.execute(self.questions.values[what]))  # type: ignore[arg-type]  # kept as what can be hashed
+                reply = self.replies.number(copy.execute(self.requests.values[what]))  # type: ignore[arg-type]  # kept as what can be hashed
             copy.canonicalise()
             released = tuple((address, self.replies.number(answer)) for address, answer in copy.released)
             noted = (released, tuple(copy.dropped), tuple(copy.removed), tuple(copy.committed))
             copy.released, copy.dropped, copy.removed, copy.committed = [], [], [], []
-            found = self._acts[cluster, what] = Act(self.clusters.number(copy), reply, *noted)
+            found = self._transitions[cluster, what] = Transition(self.clusters.number(copy), reply, *noted)
         return found
 
-    def happenings(self, cluster: int) -> list[Happening]:
+    def spontaneous_events(self, cluster: int) -> list[SpontaneousEvent]:
         """Return the spontaneous events that the coordinator allows."""
-        found = self._happenings.get(cluster)
+        found = self._spontaneous_events.get(cluster)
         if found is None:
-            found = self._happenings[cluster] = list(self.clusters.values[cluster].happenings())
+            found = self._spontaneous_events[cluster] = list(self.clusters.values[cluster].spontaneous_events())
         return found
 
     def spend(self, budgets: int, kind: int) -> int:
@@ -184,24 +188,24 @@ class Model:
                 yield from self._start(state, slot)
                 continue
             before, behind = state[:slot], state[slot + 1 : -1]
-            for local in self.locals(number):
+            for local in self.local_steps(number):
                 left = budgets if local.budget < 0 else self.spend(budgets, local.budget)
                 if left >= 0:
                     after = local.after if local.after != UNKNOWN else self.after(number, local)
                     yield Step(Label("local", slot, local.move), (*before, after, *behind, left), local.violation)
-            for how, place, question in self.asks(number):
-                yield self.execute(state, slot, how, place, question)
+            for how, place, request in self.deliveries(number):
+                yield self.execute(state, slot, how, place, request)
             left = self.spend(budgets, PLACE["crash"])
             if left >= 0:
                 yield from self._crash(state, slot, left)
         cluster, orphans = state[slots], self.orphans.values[state[slots + 1]]
-        for happening in self.happenings(cluster):
-            yield from self.happen(state, happening)
-        for place, question in enumerate(orphans):
-            if question not in orphans[:place]:
-                act = self.act(cluster, question)
+        for event in self.spontaneous_events(cluster):
+            yield from self.steps_of_event(state, event)
+        for place, request in enumerate(orphans):
+            if request not in orphans[:place]:
+                transition = self.transition(cluster, request)
                 rest = self.orphans.number(orphans[:place] + orphans[place + 1 :])
-                yield self._step(Label("orphan", -1, question), (*state[: slots + 1], rest, budgets), act)
+                yield self._step(Label("orphan", -1, request), (*state[: slots + 1], rest, budgets), transition)
 
     def _start(self, state: State, slot: int) -> Iterator[Step]:
         left = self.spend(state[-1], PLACE["start"])
@@ -216,81 +220,86 @@ class Model:
         assert process is not None
         state = (*state[:slot], EMPTY, *state[slot + 1 : -1], left)
         if self.config.overtakes:
-            orphans = [self.questions.number(question) for question in process.left_behind]
+            orphans = [self.requests.number(request) for request in process.left_behind]
             number = self.orphans.number(tuple(sorted((*self.orphans.values[state[-2]], *orphans))))
             yield Step(Label("crash", slot), (*state[:-2], number, left))
             return
         yield Step(Label("crash", slot), state)
-        for handled, question in enumerate(process.unseen):
-            act = self.act(state[len(self.slots)], self.questions.number(question))
-            step = self._step(Label("crash", slot, handled + 1), state, act)
+        for handled, request in enumerate(process.unseen):
+            transition = self.transition(state[len(self.slots)], self.requests.number(request))
+            step = self._step(Label("crash", slot, handled + 1), state, transition)
             yield step
             if step.violation is not None:
                 return
             state = step.state
 
-    def execute(self, state: State, slot: int, how: str, place: int, question: int) -> Step:
+    def execute(self, state: State, slot: int, how: str, place: int, request: int) -> Step:
         """The coordinator handles a request of the process in this slot."""
-        act = self.act(state[len(self.slots)], question)
-        after, violation = self._tell(state[slot], how, place, act.reply)
-        label = Label("execute", slot, (how, place, question, act.reply))
+        transition = self.transition(state[len(self.slots)], request)
+        after, violation = self._on_handled(state[slot], how, place, transition.reply)
+        label = Label("execute", slot, (how, place, request, transition.reply))
         if violation is not None:
             return Step(label, state, violation)
-        return self._step(label, (*state[:slot], after, *state[slot + 1 :]), act)
+        return self._step(label, (*state[:slot], after, *state[slot + 1 :]), transition)
 
-    def _step(self, label: Label, state: State, act: Act) -> Step:
+    def _step(self, label: Label, state: State, transition: Transition) -> Step:
         """The state with the coordinator moved on, its answers under way, and the members that it removed excused."""
         slots = len(self.slots)
-        if act.removed or act.released or act.dropped:
+        if transition.removed or transition.released or transition.dropped:
             numbers = list(state[:slots])
             for slot, number in enumerate(numbers):
-                face = self.faces[number]
-                if face is not None and face.member_id in act.removed:
+                summary = self.summaries[number]
+                if summary is not None and summary.member_id in transition.removed:
                     numbers[slot] = self.changed(number, "excuse")
-            news = [(address, "answered", reply) for address, reply in act.released]
-            news += [(address, "dropped", WAITS) for address in act.dropped]
+            news = [(address, "answered", reply) for address, reply in transition.released]
+            news += [(address, "dropped", WAITS) for address in transition.dropped]
             for address, how, reply in news:
                 to = self._slot_named(numbers, address)
                 if to is not None:
-                    numbers[to], violation = self._tell(numbers[to], how, address.place, reply)
+                    numbers[to], violation = self._on_handled(numbers[to], how, address.place, reply)
                     if violation is not None:
                         return Step(label, state, violation)
             state = (*numbers, *state[slots:])
-        after = (*state[:slots], act.after, *state[slots + 1 :])
-        return Step(label, after, self._commit_violation(after, act))
+        after = (*state[:slots], transition.after, *state[slots + 1 :])
+        return Step(label, after, self._commit_violation(after, transition))
 
     def _slot_named(self, numbers: list[int], address: Address) -> int | None:
         """The slot of the process that an answer goes to; None: it is dead."""
         for slot, number in enumerate(numbers):
-            face = self.faces[number]
-            if face is not None and face.name == address.name:
+            summary = self.summaries[number]
+            if summary is not None and summary.name == address.name:
                 return slot
         return None
 
-    def happen(self, state: State, happening: Happening) -> Iterator[Step]:
-        """Let a spontaneous event happen at the coordinator, if it is possible and can be paid for."""
+    def steps_of_event(self, state: State, event: SpontaneousEvent) -> Iterator[Step]:
+        """The steps of a spontaneous event at the coordinator, if it is possible and within the budgets."""
         cluster = state[len(self.slots)]
-        lives = any(self._lives(state, one) for one in happening.about)
-        if happening.needs_life and not lives:
+        is_live = any(self._is_live(state, one) for one in event.about)
+        if event.needs_live_member and not is_live:
             return
-        budget = happening.budget if lives or not happening.about else None
+        budget = event.budget if is_live or not event.about else None
         left = state[-1] if budget is None else self.spend(state[-1], PLACE[budget])
         if left < 0:
             return
-        if happening.is_long:
-            if any(face is not None and face.is_answered for face in (self.faces[state[one]] for one in self.slots)):
+        if event.is_long:
+            if any(
+                summary is not None and summary.is_answered
+                for summary in (self.summaries[state[one]] for one in self.slots)
+            ):
                 # No answer is under way for as long as a session lasts.
                 return
-            # A session is long: nobody's last answer, as this model has it, was a moment ago.
-            aged = (self.changed(number, "grow_old") if number else EMPTY for number in state[: len(self.slots)])
+            # A session is long: in this model no member's last answer is recent.
+            aged = (
+                self.changed(number, "age_confirmation") if number else EMPTY for number in state[: len(self.slots)]
+            )
             state = (*aged, *state[len(self.slots) :])
-        yield self._step(Label(happening.name, -1, happening), (*state[:-1], left), self.act(cluster, happening))
+        yield self._step(Label(event.name, -1, event), (*state[:-1], left), self.transition(cluster, event))
 
-    def _lives(self, state: State, who: str) -> bool:
-        """Whether a living process is this member, or has this name."""
+    def _is_live(self, state: State, who: str) -> bool:
+        """Whether a live process is this member, or has this name."""
         for slot in self.slots:
-            face = self.faces[state[slot]]
-            if face is not None and ((face.is_member and face.member_id == who) or face.name == who):
+            summary = self.summaries[state[slot]]
+            if summary is not None and ((summary.is_member and summary.member_id == who) or summary.name == who):
                 return True
         return False
 
@@ -310,7 +319,7 @@ class Model:
         return None
 
     def _pair_violation(self, one: int, other: int) -> str | None:
-        a, b = self.faces[one], self.faces[other]
+        a, b = self.summaries[one], self.summaries[other]
         if a is None or b is None or a.is_excused or b.is_excused:
             return None
         both = sorted(a.fetchable & b.fetchable)
@@ -320,14 +329,14 @@ class Model:
             return f"instance id {a.instance_id} has two unfenced holders that both fetch: {a.member_id}, {b.member_id}"
         return None
 
-    def _commit_violation(self, state: State, act: Act) -> str | None:
+    def _commit_violation(self, state: State, transition: Transition) -> str | None:
         """No commit is accepted of what another member fetches: not even from one that is fenced without knowing it."""
-        for member_id, partitions in act.committed:
+        for member_id, partitions in transition.committed:
             for slot in self.slots:
-                face = self.faces[state[slot]]
-                if face is None:
+                summary = self.summaries[state[slot]]
+                if summary is None:
                     continue
-                both = sorted(face.fetchable & partitions)
-                if face.member_id != member_id and not face.is_excused and both:
-                    return f"{member_id} commits {both}, which {face.member_id} fetches"
+                both = sorted(summary.fetchable & partitions)
+                if summary.member_id != member_id and not summary.is_excused and both:
+                    return f"{member_id} commits {both}, which {summary.member_id} fetches"
         return None

@@ -37,7 +37,7 @@ def moves_of(process: Process) -> Iterator[Move]:
     yield from _network_moves(process)
     yield from _application_moves(process)
     yield from _clock_moves(process)
-    yield from process.carrier.moves(process)
+    yield from process.transport.moves(process)
 
 
 def _network_moves(process: Process) -> Iterator[Move]:

@@ -40,8 +40,8 @@ class Table(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """What others see of a process."""
+class ProcessSummary:
+    """The fields of a process that the model reads."""
 
     name: str
     member_id: str
@@ -55,7 +55,7 @@ class Face:
 
 
 @dataclass(slots=True)
-class Local:
+class LocalStep:
     """A step of one process: what it costs, and what becomes of it, once a budget covers it; or the rule it breaks."""
 
     move: Move
@@ -64,8 +64,8 @@ class Local:
     violation: str | None = None
 
 
-class Act(NamedTuple):
-    """What a question or a happening does to the coordinator."""
+class Transition(NamedTuple):
+    """What a request or a spontaneous event does to the coordinator."""
 
     after: int
     reply: int
@@ -84,8 +84,8 @@ class Label(NamedTuple):
     detail: object = None
 
     @property
-    def says(self) -> str:
-        """What happens, in a word."""
+    def name(self) -> str:
+        """The name of the step."""
         return self.detail.name if isinstance(self.detail, Move) else self.kind
 
     @property
@@ -102,9 +102,9 @@ class Step(NamedTuple):
     violation: str | None = None
 
 
-def face_of(process: Process) -> Face:
-    """What others see of this process."""
-    return Face(
+def summary_of(process: Process) -> ProcessSummary:
+    """The summary of this process."""
+    return ProcessSummary(
         name=process.name,
         member_id=internals.member_id(process.member),
         instance_id=process.instance_id,

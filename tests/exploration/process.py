@@ -2,7 +2,7 @@
 
 Each public method that `moves` names is one step that may happen next; it changes this object, which the model has
 copied before. A request that was given up stays under way (`zombies`), so does an answer without a waiter (`late`):
-both may still arrive. How a protocol's requests travel is its `carrier`'s: a part without state of its own, whose
+both may still arrive. How a protocol's requests travel is its `transport`'s: a part without state of its own, whose
 public methods are also steps.
 """
 
@@ -77,7 +77,7 @@ from consumer_membership.types import (
     Subscription,
 )
 from tests.exploration.application import Application
-from tests.exploration.cluster import AT_ONCE, GROUP, HELPER_GROUP, NOBODY, Address, Asked
+from tests.exploration.cluster import AT_ONCE, GROUP, HELPER_GROUP, NO_RECEIVER, Address, Envelope
 from tests.exploration.consumer.hand_over import HandOverInvariants
 from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, SESSION_S, Move
 from tests.simulation import internals
@@ -123,12 +123,12 @@ class Exchange(NamedTuple):
     answer: Answer | None = None
 
 
-class Ask(NamedTuple):
-    """A request that the coordinator may handle next: the method that tells of its answer, which one, the question."""
+class Delivery(NamedTuple):
+    """A request that the coordinator may handle next: the method for its reply, its place, and the request."""
 
     how: str
     place: int
-    question: Asked
+    request: Envelope
 
 
 def half() -> float:
@@ -138,14 +138,14 @@ def half() -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One process, whatever its protocol. Its name says which configuration's settings it has."""
+    """One process, whatever its protocol. Its name includes the slot."""
 
     name: str
     #: How many processes had been started before it.
     number: int
     settings: MemberSettings
     member: MemberCore
-    carrier: Carrier
+    transport: Transport
     application: Application
     invariants: ProcessInvariants
     hand_over: HandOverInvariants
@@ -175,13 +175,13 @@ class Process:
     #: For the trace: what was handled since the last step.
     log: list[tuple[Any, object, tuple[Any, ...]]] = field(default_factory=list)
 
-    # ---- what happens ----
+    # ---- steps ----
 
     def apply(self, move: Move) -> None:
-        """Let it happen; raises Violation."""
+        """Apply a move; raises Violation."""
         self._do(move.name, *((move.number,) if move.name in _NUMBERED else ()))
 
-    def told(self, how: str, place: int, reply: Answer | None) -> None:
+    def handled(self, how: str, place: int, reply: Answer | None) -> None:
         """The coordinator handled one of the requests, or answers one that waited (`place`); raises Violation."""
         self._do(how, place, reply)
 
@@ -190,14 +190,14 @@ class Process:
             if hasattr(self, name):
                 getattr(self, name)(*arguments)
             else:
-                getattr(self.carrier, name)(self, *arguments)
+                getattr(self.transport, name)(self, *arguments)
         except InternalError as error:
             raise Violation(f"{self.name}: internal error: {error}") from error
         self.canonicalise()
 
     def canonicalise(self) -> None:
         """Rewrite this process to one that behaves alike."""
-        self.carrier.canonicalise(self)
+        self.transport.canonicalise(self)
 
     def feed(self, event: Any, at: float = 0.0) -> None:
         """Hand an event to the core and take its orders."""
@@ -213,7 +213,7 @@ class Process:
         for effect in effects:
             match effect:
                 case SendHeartbeat() | SendJoin() | SendSync() | SendClassicLeave():
-                    self.carrier.send(self, effect)
+                    self.transport.send(self, effect)
                 case FetchCommitted() if not self.is_slow:
                     offsets = dict.fromkeys(sorted(effect.partitions), 0)
                     answers.append(StartOffsetsFetched(attempt=effect.attempt, offsets=offsets))
@@ -235,23 +235,23 @@ class Process:
         for answer in answers:
             self.feed(answer, at)
 
-    # ---- questions ----
+    # ---- requests ----
 
-    def asks(self) -> Iterator[Ask]:
+    def deliveries(self) -> Iterator[Delivery]:
         """The requests that the coordinator may handle next."""
-        yield from self.carrier.asks(self)
+        yield from self.transport.deliveries(self)
         for place, request in enumerate(self.zombies):
             if request not in self.zombies[:place]:
-                yield Ask("executed_zombie", place, self.asked(NOBODY, request))
+                yield Delivery("executed_zombie", place, self.envelope(NO_RECEIVER, request))
 
-    def ask_call(self, order: Any, how: str = "executed_call") -> Ask:
+    def delivery_of_call(self, order: Any, how: str = "executed_call") -> Delivery:
         """A call that the coordinator may handle next."""
-        return Ask(how, 0, self.asked(AT_ONCE, order))
+        return Delivery(how, 0, self.envelope(AT_ONCE, order))
 
-    def asked(self, address: Address, order: Any) -> Asked:
+    def envelope(self, address: Address, order: Any) -> Envelope:
         """What the coordinator sees of an order, and where its answer goes."""
         group_id = HELPER_GROUP if isinstance(order, ReadAnnouncements | WriteAnnouncement) else GROUP
-        return Asked(address, self.carrier.request_of(order), group_id)
+        return Envelope(address, self.transport.request_of(order), group_id)
 
     @property
     def next_call(self) -> Any:
@@ -259,17 +259,17 @@ class Process:
         return next((one.order for one in self.calls if one.answer is None), None)
 
     @property
-    def unseen(self) -> list[Asked]:
+    def unseen(self) -> list[Envelope]:
         """What is under way to the coordinator and may change something."""
-        return self._into_the_void(self.carrier.unseen(self))
+        return self._without_receiver(self.transport.unseen(self))
 
     @property
-    def left_behind(self) -> list[Asked]:
+    def left_behind(self) -> list[Envelope]:
         """What is still under way when the process dies: only what may change something."""
-        return [*self.unseen, *self._into_the_void(self.zombies)]
+        return [*self.unseen, *self._without_receiver(self.zombies)]
 
-    def _into_the_void(self, orders: Iterable[Any]) -> list[Asked]:
-        return [self.asked(NOBODY, order) for order in orders]
+    def _without_receiver(self, orders: Iterable[Any]) -> list[Envelope]:
+        return [self.envelope(NO_RECEIVER, order) for order in orders]
 
     @property
     def shown(self) -> MemberState:
@@ -284,7 +284,7 @@ class Process:
     @property
     def is_answered(self) -> bool:
         """Whether an answer that prolongs its session is on its way to it."""
-        return self.carrier.is_answered(self)
+        return self.transport.is_answered(self)
 
     @property
     def is_stable(self) -> bool:
@@ -305,7 +305,7 @@ class Process:
         """Whether the newest process of an instance id has no reason to end."""
         if internals.fatal_error(self.member) is None:
             return self.application.is_subscribed
-        return self.carrier.should_not_have_ended(self)
+        return self.transport.should_not_have_ended(self)
 
     # ---- the network ----
 
@@ -336,7 +336,7 @@ class Process:
         self._lose(*self.announcements.pop(0))
 
     def _lose(self, order: Any, answer: Any) -> None:
-        if answer is None and self.carrier.may_arrive_late(order):
+        if answer is None and self.transport.may_arrive_late(order):
             self.zombies.append(order)
         self.feed(failure_of(order, NO_ANSWER))
 
@@ -357,7 +357,7 @@ class Process:
 
     def break_connections(self) -> None:
         """All connections break, with everything that is under way on them."""
-        if not self.carrier.lose_all(self):
+        if not self.transport.lose_all(self):
             self.feed(CoordinatorLost(reason="connection reset"))
         for _ in range(len(self.calls)):
             self.lose_call()
@@ -370,12 +370,12 @@ class Process:
         """The coordinator removed this process's member id, gave its place to another, or goes on without it."""
         self.invariants.excuse()
 
-    def quieten(self) -> None:
+    def drop_undelivered(self) -> None:
         """Drop an answer without a waiter."""
         self.zombies.clear()
         self.late.clear()
 
-    def grow_old(self) -> None:
+    def age_confirmation(self) -> None:
         """The session's end: the coordinator's last answer is long ago."""
         internals.forget_confirmation(self.member)
 
@@ -479,7 +479,7 @@ class Process:
         self.feed(TimePassed(), COMMIT_S)
 
 
-class Carrier(ABC):
+class Transport(ABC):
     """How a protocol's requests travel between a process and the coordinator."""
 
     protocol: ClassVar[GroupProtocol]
@@ -501,7 +501,7 @@ class Carrier(ABC):
         """All that is under way beside the calls gets no answer; whether there was anything."""
 
     @abstractmethod
-    def asks(self, process: Process) -> Iterator[Ask]:
+    def deliveries(self, process: Process) -> Iterator[Delivery]:
         """The requests that the coordinator may handle next, but for those that were given up."""
 
     @abstractmethod

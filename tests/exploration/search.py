@@ -12,7 +12,7 @@ from tests.exploration.configurations import Configuration
 from tests.exploration.fairness import Fairness
 from tests.exploration.model import Model
 from tests.exploration.parts import State, Step
-from tests.exploration.trace import told
+from tests.exploration.trace import path_text
 
 #: The number of states between two reads of the clock.
 BATCH = 256
@@ -80,11 +80,11 @@ class Search:
         state = self.fairness.settled_from(model.first()) if model.config.is_settled else model.first()
         yield state
         for name in model.config.opening:
-            state = next(step.state for step in model.steps(state) if step.label.says == name)
+            state = next(step.state for step in model.steps(state) if step.label.name == name)
             yield state
-            way = self.fairness.way_from(state)
-            yield from way
-            state = way[-1]
+            path = self.fairness.path_from(state)
+            yield from path
+            state = path[-1]
 
     def _add(self, state: State, parent: int) -> None:
         self._known[state] = len(self._states)
@@ -125,9 +125,9 @@ class Search:
         if broken is not None:
             number, step, violation = broken
             path = list(self._path(number))[::-1]
-            trace = told(self.model, path, step)
+            trace = path_text(self.model, path, step)
             if step is None:
-                trace += "\nand then without faults:\n" + self.fairness.told(path[-1])
+                trace += "\nand then without faults:\n" + self.fairness.run_text(path[-1])
         return Outcome(
             states=len(self._states),
             steps=self._steps,

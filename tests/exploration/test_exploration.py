@@ -196,5 +196,5 @@ def test_search_starts_from_each_state_of_the_opening() -> None:
 def test_exploration_command_prints_a_table_and_returns_zero(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has states, depth and time of each run; the exit code is 0 if no rule was broken."""
     code = main(["--config", "static", "--rules", "4.2", "--depth", "3"])
-    said = capsys.readouterr().out
-    assert (code, "static" in said, "0 broke a rule" in said) == (0, True, True)
+    output = capsys.readouterr().out
+    assert (code, "static" in output, "0 broke a rule" in output) == (0, True, True)

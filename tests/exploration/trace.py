@@ -1,11 +1,11 @@
-"""A way through a model's states, as text."""
+"""A path through a model's states, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tests.exploration.cluster import Happening
+from tests.exploration.cluster import SpontaneousEvent
 from tests.exploration.fork import fork
 from tests.exploration.model import Model
 from tests.exploration.moves import Move
@@ -15,7 +15,7 @@ from tests.simulation.process_invariants import Violation
 from tests.simulation.trace import as_text
 
 
-def told(model: Model, path: Sequence[State], last: Step | None) -> str:
+def path_text(model: Model, path: Sequence[State], last: Step | None) -> str:
     """The steps along these states, then the last one if there is one, each with what the members made of it."""
     lines: list[str] = []
     for number, (before, after) in enumerate(pairwise(path)):
@@ -36,15 +36,15 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
     match label.kind, label.detail:
         case "local", Move() as move:
             yield f"{number:4} {who}: {move.name.replace('_', ' ')}"
-        case "execute", (str(how), int(), int(question), int(reply)):
-            asked, answer = model.questions.values[question], model.replies.values[reply]
+        case "execute", (str(how), int(), int(number_of_request), int(reply)):
+            request, answer = model.requests.values[number_of_request], model.replies.values[reply]
             late = " that it had given up" if how == "executed_zombie" else ""
-            yield f"{number:4} {who}: its request{late} is handled: {as_text(asked)}"
+            yield f"{number:4} {who}: its request{late} is handled: {as_text(request)}"
             yield f"{'':8} = {as_text(answer) if answer is not None else 'to be answered later'}"
-        case "orphan", int(question):
-            yield f"{number:4} a dead process's request is handled: {as_text(model.questions.values[question])}"
-        case kind, Happening() as happening:
-            yield f"{number:4} {who}: {kind.replace('_', ' ')} {' '.join(happening.about)}"
+        case "orphan", int(number_of_request):
+            yield f"{number:4} a dead process's request is handled: {as_text(model.requests.values[number_of_request])}"
+        case kind, SpontaneousEvent() as event:
+            yield f"{number:4} {who}: {kind.replace('_', ' ')} {' '.join(event.about)}"
         case "crash", int(handled):
             yield f"{number:4} {who}: crash; of what it had sent, {handled} is handled"
         case kind, _:
@@ -60,7 +60,7 @@ def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]
             case "local", Move() as move:
                 process.apply(move)
             case "execute", (str(how), int(place), int(), int(reply)):
-                process.told(how, place, model.replies.values[reply])  # type: ignore[arg-type]  # kept as what can be hashed
+                process.handled(how, place, model.replies.values[reply])  # type: ignore[arg-type]  # kept as what can be hashed
             case _:
                 return
     except Violation:

@@ -107,7 +107,7 @@ def _place_leader(member: MemberCore, now: float) -> None:
 
 
 def _place_static(process: Process, now: float) -> None:
-    """What only the holder of an instance id asks for."""
+    """Forget what only the holder of an instance id reads."""
     member = process.member
     confirmed_at = internals.classic(member).heartbeats.confirmed_at
     is_recent = confirmed_at is not None and now - confirmed_at < internals.classic(member).classic.session_timeout_s

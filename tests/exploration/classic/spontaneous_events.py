@@ -9,45 +9,45 @@ from consumer_membership.testing.coordinators.classic.coordinator import Classic
 from consumer_membership.testing.coordinators.classic.group import InitialDelay, Timer, TimerKind
 from consumer_membership.testing.coordinators.classic.roster import ClassicMember, WrittenGroup
 from consumer_membership.testing.coordinators.exchanges import Released
-from tests.exploration.cluster import GROUP, NOBODY, TO_COME, Address, Happening, Life
+from tests.exploration.cluster import GROUP, NO_RECEIVER, TO_COME, Address, SpontaneousEvent, SpontaneousEvents
 
 _TIMERS = {"end_session": TimerKind.SESSION, "end_joins": TimerKind.JOIN, "end_syncs": TimerKind.SYNC}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicLife(Life):
+class ClassicEvents(SpontaneousEvents):
     """Sessions and the phases of a rebalance end, and another broker becomes the coordinator, where it may."""
 
     #: Otherwise what is written for another coordinator does not matter.
     may_move: bool
 
-    def happenings(self, coordinator: ClassicCoordinator) -> Iterator[Happening]:
-        """What may happen next."""
+    def spontaneous_events(self, coordinator: ClassicCoordinator) -> Iterator[SpontaneousEvent]:
+        """The events that may occur next."""
         group = coordinator.groups[GROUP]
         roster = group.roster
         for member in roster.members.values():
             if not member.satisfies_heartbeat:
                 about = (member.member_id, *_asker(member))
-                yield Happening("end_session", about, "session", is_long=True)
+                yield SpontaneousEvent("end_session", about, "session", is_long=True)
         for member_id in roster.pending:
-            yield Happening("end_session", (member_id,), "session", is_long=True)
+            yield SpontaneousEvent("end_session", (member_id,), "session", is_long=True)
         if group.initial_delay is not None:
-            yield Happening("end_joins")
+            yield SpontaneousEvent("end_joins")
         elif group.join_ends_at is not None:
             missing = tuple(one.member_id for one in roster.members.values() if one.join is None)
-            yield Happening("end_joins", (*missing, *roster.pending), "rebalance", is_long=True)
+            yield SpontaneousEvent("end_joins", (*missing, *roster.pending), "rebalance", is_long=True)
         if group.sync_ends_at is not None:
-            yield Happening("end_syncs", tuple(sorted(group.pending_sync)), "rebalance", is_long=True)
-        yield Happening("move", budget="forget")
+            yield SpontaneousEvent("end_syncs", tuple(sorted(group.pending_sync)), "rebalance", is_long=True)
+        yield SpontaneousEvent("move", budget="forget")
 
-    def happen(self, coordinator: ClassicCoordinator, happening: Happening) -> list[Released]:
-        """Let it happen; return the answered requests."""
-        if happening.name == "move":
+    def apply_event(self, coordinator: ClassicCoordinator, event: SpontaneousEvent) -> list[Released]:
+        """Apply the event; return the answered requests."""
+        if event.name == "move":
             released = coordinator.move(coordinator.node_id, 0.0, loading_s=0.0)
             coordinator._loading_until = None
             return released
-        kind = _TIMERS[happening.name]
-        member_id = happening.about[0] if kind is TimerKind.SESSION else ""
+        kind = _TIMERS[event.name]
+        member_id = event.about[0] if kind is TimerKind.SESSION else ""
         return coordinator.fire(GROUP, Timer(0.0, kind, member_id), 0.0)
 
     def canonicalise(self, coordinator: ClassicCoordinator) -> None:
@@ -78,4 +78,4 @@ class ClassicLife(Life):
 def _asker(member: ClassicMember) -> tuple[str, ...]:
     """The process whose request waits: it may not know its member id."""
     keys = (member.join, member.sync)
-    return tuple(one.name for one in keys if isinstance(one, Address) and one != NOBODY)
+    return tuple(one.name for one in keys if isinstance(one, Address) and one != NO_RECEIVER)

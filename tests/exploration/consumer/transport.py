@@ -19,17 +19,17 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.testing.coordinators.exchanges import Answer, Described
 from consumer_membership.testing.coordinators.rules import Granted, Refused
 from consumer_membership.types import JOIN_EPOCH, GroupProtocol
-from tests.exploration.cluster import AT_ONCE, Asked
+from tests.exploration.cluster import AT_ONCE, Envelope
 from tests.exploration.consumer.canonical import canonicalise
 from tests.exploration.consumer.hand_over import LONG_AGO
 from tests.exploration.moves import Move
-from tests.exploration.process import NO_ANSWER, Ask, Beat, Call, Carrier, Process
+from tests.exploration.process import NO_ANSWER, Beat, Call, Delivery, Process, Transport
 from tests.simulation import internals
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerCarrier(Carrier):
-    """Heartbeats in order, one awaited at a time, and calls; reads of offsets wait for what was asked before."""
+class ConsumerTransport(Transport):
+    """Heartbeats in order, one awaited at a time, and calls; reads of offsets wait for earlier requests."""
 
     protocol: ClassVar = GroupProtocol.CONSUMER
 
@@ -119,8 +119,8 @@ class ConsumerCarrier(Carrier):
             process.feed(process.event_of(order, reply))
         else:
             # A group that is not there has no holders, which is what the wire reports.
-            nobody = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
-            process.calls[number] = Call(order, Described(holders={}) if nobody else reply)
+            is_unknown = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
+            process.calls[number] = Call(order, Described(holders={}) if is_unknown else reply)
 
     def executed_announcement(self, process: Process, _: int, reply: Answer) -> None:
         """The first request about announcements that the coordinator had not seen was handled by it."""
@@ -140,20 +140,20 @@ class ConsumerCarrier(Carrier):
         """The holder of the instance id has been waited for longer than a session lasts."""
         internals.wait_for_instance_since(process.member, LONG_AGO)
 
-    # ---- questions ----
+    # ---- requests ----
 
-    def asks(self, process: Process) -> Iterator[Ask]:
+    def deliveries(self, process: Process) -> Iterator[Delivery]:
         """The oldest request on each connection that the coordinator has not handled; a read waits for those before."""
         beat = next((one.beat for one in process.beats if one.answer is None), None)
         if beat is not None:
-            yield Ask("executed_heartbeat", 0, Asked(AT_ONCE, beat))
+            yield Delivery("executed_heartbeat", 0, Envelope(AT_ONCE, beat))
         order = process.next_call
         is_first = bool(process.calls) and process.calls[0].answer is None
         if order is not None and (is_first or not isinstance(order, FetchCommitted)):
-            yield process.ask_call(order)
+            yield process.delivery_of_call(order)
         announcement = next((one.order for one in process.announcements if one.answer is None), None)
         if announcement is not None:
-            yield process.ask_call(announcement, "executed_announcement")
+            yield process.delivery_of_call(announcement, "executed_announcement")
 
     def unseen(self, process: Process) -> list[Any]:
         """Heartbeats and commits."""

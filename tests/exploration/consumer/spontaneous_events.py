@@ -7,36 +7,36 @@ from dataclasses import dataclass
 
 from consumer_membership.testing.coordinators.consumer.coordinator import ConsumerCoordinator
 from consumer_membership.testing.coordinators.exchanges import Released
-from tests.exploration.cluster import GROUP, TO_COME, Happening, Life
+from tests.exploration.cluster import GROUP, TO_COME, SpontaneousEvent, SpontaneousEvents
 from tests.exploration.fork import key_of
 
 LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerLife(Life):
+class ConsumerEvents(SpontaneousEvents):
     """Sessions and rebalance timeouts end, the assignor's interval passes, and the group is lost."""
 
-    def happenings(self, coordinator: ConsumerCoordinator) -> Iterator[Happening]:
-        """What may happen next."""
+    def spontaneous_events(self, coordinator: ConsumerCoordinator) -> Iterator[SpontaneousEvent]:
+        """The events that may occur next."""
         group = coordinator.groups[GROUP]
         for member in group.members.values():
             about = (member.member_id,)
-            yield Happening("end_session", about, "session", is_long=True)
+            yield SpontaneousEvent("end_session", about, "session", is_long=True)
             if member.rebalance_ends_at is not None:
-                yield Happening("end_rebalance", about, "rebalance", needs_life=True)
+                yield SpontaneousEvent("end_rebalance", about, "rebalance", needs_live_member=True)
         if group.assigned_at != LONG_AGO and coordinator.rules.assignment_interval_s > 0:
-            yield Happening("pass_interval")
-        yield Happening("forget_group", budget="forget")
+            yield SpontaneousEvent("pass_interval")
+        yield SpontaneousEvent("forget_group", budget="forget")
 
-    def happen(self, coordinator: ConsumerCoordinator, happening: Happening) -> list[Released]:
-        """Let it happen; no request waits for an answer."""
+    def apply_event(self, coordinator: ConsumerCoordinator, event: SpontaneousEvent) -> list[Released]:
+        """Apply the event; no request waits for an answer."""
         group = coordinator.groups[GROUP]
-        match happening.name:
+        match event.name:
             case "end_session":
-                group.remove(happening.about[0], "session")
+                group.remove(event.about[0], "session")
             case "end_rebalance":
-                group.remove(happening.about[0], "rebalance")
+                group.remove(event.about[0], "rebalance")
             case "pass_interval":
                 group.assigned_at = LONG_AGO
             case _:

@@ -2,7 +2,7 @@
 
 It has one JoinGroup or SyncGroup under way at most, on a connection of its own, as in `runtime.network`: a newer one
 and a leave give the older one up. Heartbeats, commits and the leave share the other connection, in order. A request
-that was given up while it waits at the coordinator is answered into the void (`abandoned`).
+that was given up while it waits at the coordinator is answered without a receiver (`abandoned`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from consumer_membership.testing.coordinators.member_requests import ResponseEve
 from consumer_membership.testing.coordinators.rules import Refused
 from consumer_membership.types import GroupProtocol
 from tests.exploration.classic.canonical import REPAIR_S, canonicalise
-from tests.exploration.cluster import Address, Asked
+from tests.exploration.cluster import Address, Envelope
 from tests.exploration.moves import SESSION_S, Move
-from tests.exploration.process import NO_ANSWER, Ask, Call, Carrier, Exchange, Process
+from tests.exploration.process import NO_ANSWER, Call, Delivery, Exchange, Process, Transport
 from tests.simulation import internals
 
 _S = ClassicState
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicCarrier(Carrier):
+class ClassicTransport(Transport):
     """One JoinGroup or SyncGroup, and calls."""
 
     protocol: ClassVar = GroupProtocol.CLASSIC
@@ -170,16 +170,16 @@ class ClassicCarrier(Carrier):
         """The leader has waited for a session for a member that should have joined again."""
         process.feed(TimePassed(), REPAIR_S)
 
-    # ---- questions ----
+    # ---- requests ----
 
-    def asks(self, process: Process) -> Iterator[Ask]:
+    def deliveries(self, process: Process) -> Iterator[Delivery]:
         """The oldest request on each connection that the coordinator has not handled."""
         one = process.exchange
         if one is not None and not one.is_seen:
             address = Address(process.name, one.place)
-            yield Ask("executed_exchange", 0, Asked(address, self.request_of(one.order)))
+            yield Delivery("executed_exchange", 0, Envelope(address, self.request_of(one.order)))
         if process.next_call is not None:
-            yield process.ask_call(process.next_call)
+            yield process.delivery_of_call(process.next_call)
 
     def unseen(self, process: Process) -> list[Any]:
         """JoinGroup or SyncGroup, commits, the leave."""
