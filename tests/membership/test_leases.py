@@ -22,7 +22,7 @@ from consumer_membership.membership.protocol import DEFAULT_SESSION_S
 from consumer_membership.membership.settings import LEASE_MARGIN
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, ConflictPolicy, Instant
-from tests.membership import pairs
+from tests.membership import sample_events
 from tests.membership.builders import (
     A0,
     Scene,
@@ -37,7 +37,7 @@ from tests.membership.builders import (
     stale,
     unsubscribing,
 )
-from tests.membership.classic import pairs as classic_pairs
+from tests.membership.classic import sample_events as classic_sample_events
 from tests.membership.classic import scene as classic_scenes
 from tests.membership.classic.scene import EAGER, ClassicScene
 
@@ -89,13 +89,13 @@ CLASSIC_SCENES: Mapping[str, Callable[[], ClassicScene]] = {
     "STALE": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).after(classic_scenes.MAX_POLL_S),
     "UNSUBSCRIBING": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).leave(),
     "FATAL": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).beat_rejected(
-        ex.ClassicVerdict.FATAL, classic_pairs.FENCED
+        ex.ClassicVerdict.FATAL, classic_sample_events.FENCED
     ),
 }
 
 
-class LeaseBook(ABC):
-    """Feeds a scene and checks its lease after each event. Requests before the book was opened count as acknowledged.
+class LeaseChecker(ABC):
+    """Feeds a scene and checks its lease after each event. Requests before the first event count as acknowledged.
 
     It notes when each request of the member was sent, and which ones the coordinator acknowledged.
     """
@@ -152,7 +152,7 @@ class LeaseBook(ABC):
         assert view.lease_until <= limit, f"{view.state}: {view.lease_until} is later than {limit} after {event}"
 
 
-class ConsumerBook(LeaseBook):
+class ConsumerLeaseChecker(LeaseChecker):
     """The leases of a KIP-848 member: its heartbeats count, and not those on behalf of other members."""
 
     def request_of(self, effect: object) -> int | None:
@@ -177,7 +177,7 @@ class ConsumerBook(LeaseBook):
         return min(DEFAULT_SESSION_S, SESSION_INTERVALS * view.heartbeat_interval_s)
 
 
-class ClassicBook(LeaseBook):
+class ClassicLeaseChecker(LeaseChecker):
     """The leases of a classic member: joins, syncs and heartbeats count, also a heartbeat during a rebalance."""
 
     def request_of(self, effect: object) -> int | None:
@@ -208,41 +208,44 @@ def test_scenes_cover_every_state_of_both_protocols() -> None:
 
 def test_plausible_events_cover_every_event_of_both_protocols() -> None:
     """Each event is fed in each state below."""
-    assert set(pairs.PLAUSIBLE) == set(get_args(ev.Event))
-    assert set(classic_pairs.plausible(CLASSIC_SCENES["STABLE"]())) == set(classic_pairs.EVENTS)
+    assert set(sample_events.PLAUSIBLE) == set(get_args(ev.Event))
+    assert set(classic_sample_events.plausible(CLASSIC_SCENES["STABLE"]())) == set(classic_sample_events.EVENTS)
 
 
 def test_lease_beyond_the_last_acknowledged_heartbeat_is_reported() -> None:
-    """The check can fail: here the book did not receive the response that extended the lease."""
-    book = ConsumerBook(SCENES["STABLE"]())
-    book.after(3.0)
-    book.scene.in_touch().answer()
+    """The check can fail: here the checker did not receive the response that extended the lease."""
+    checker = ConsumerLeaseChecker(SCENES["STABLE"]())
+    checker.after(3.0)
+    checker.scene.in_touch().answer()
     with pytest.raises(AssertionError, match="is later than"):
-        book.feed(ev.TimePassed())
+        checker.feed(ev.TimePassed())
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_event_extends_the_lease_of_a_member_without_an_acknowledged_heartbeat(name: str) -> None:
     """Each event, plausible or hostile, in each state that may hold partitions, with half an interval after it."""
-    events = [*(make(SCENES[name]()) for make in pairs.PLAUSIBLE.values()), *pairs.hostile(SCENES[name]())]
+    events = [
+        *(make(SCENES[name]()) for make in sample_events.PLAUSIBLE.values()),
+        *sample_events.hostile(SCENES[name]()),
+    ]
     for event in events:
-        book = ConsumerBook(SCENES[name]())
-        book.after(1.0)
-        book.feed(event)
-        book.after(2.5)
-        book.feed(event)
+        checker = ConsumerLeaseChecker(SCENES[name]())
+        checker.after(1.0)
+        checker.feed(event)
+        checker.after(2.5)
+        checker.feed(event)
 
 
 @pytest.mark.parametrize("name", CLASSIC_SCENES)
 def test_no_event_extends_the_lease_of_a_classic_member_without_an_acknowledged_request(name: str) -> None:
     """The same for each event of the classic protocol in each of its states."""
     make = CLASSIC_SCENES[name]
-    for event in (*classic_pairs.plausible(make()).values(), *classic_pairs.hostile(make())):
-        book = ClassicBook(make())
-        book.after(1.0)
-        book.feed(event)
-        book.after(2.5)
-        book.feed(event)
+    for event in (*classic_sample_events.plausible(make()).values(), *classic_sample_events.hostile(make())):
+        checker = ClassicLeaseChecker(make())
+        checker.after(1.0)
+        checker.feed(event)
+        checker.after(2.5)
+        checker.feed(event)
 
 
 CHOICES = strategies.lists(strategies.tuples(strategies.integers(0, 10**6), strategies.booleans()), max_size=20)
@@ -254,12 +257,14 @@ MANY = settings(max_examples=25, derandomize=True, deadline=None, database=None)
 @given(name=strategies.sampled_from(sorted(SCENES)), choices=CHOICES)
 def test_events_in_any_order_keep_the_lease_of_a_member(name: str, choices: list[tuple[int, bool]]) -> None:
     """Mostly plausible and some hostile events, with time between them."""
-    book = ConsumerBook(SCENES[name]())
+    checker = ConsumerLeaseChecker(SCENES[name]())
     for number, is_hostile in choices:
-        scene = book.scene
-        events = pairs.hostile(scene) if is_hostile else [make(scene) for make in pairs.PLAUSIBLE.values()]
-        book.feed(events[number % len(events)])
-        book.after((number % 4) * 1.0)
+        scene = checker.scene
+        events = (
+            sample_events.hostile(scene) if is_hostile else [make(scene) for make in sample_events.PLAUSIBLE.values()]
+        )
+        checker.feed(events[number % len(events)])
+        checker.after((number % 4) * 1.0)
 
 
 @pytest.mark.slow
@@ -267,9 +272,13 @@ def test_events_in_any_order_keep_the_lease_of_a_member(name: str, choices: list
 @given(name=strategies.sampled_from(sorted(CLASSIC_SCENES)), choices=CHOICES)
 def test_events_in_any_order_keep_the_lease_of_a_classic_member(name: str, choices: list[tuple[int, bool]]) -> None:
     """Mostly plausible and some hostile events, with time between them."""
-    book = ClassicBook(CLASSIC_SCENES[name]())
+    checker = ClassicLeaseChecker(CLASSIC_SCENES[name]())
     for number, is_hostile in choices:
-        scene = book.scene
-        events = classic_pairs.hostile(scene) if is_hostile else list(classic_pairs.plausible(scene).values())
-        book.feed(events[number % len(events)])
-        book.after((number % 4) * 1.0)
+        scene = checker.scene
+        events = (
+            classic_sample_events.hostile(scene)
+            if is_hostile
+            else list(classic_sample_events.plausible(scene).values())
+        )
+        checker.feed(events[number % len(events)])
+        checker.after((number % 4) * 1.0)

@@ -32,8 +32,8 @@ from tests.membership.builders import (
     Scene,
     at,
 )
-from tests.membership.lawbook import Lawbook
-from tests.membership.pairs import PLAUSIBLE, hostile, scene_in
+from tests.membership.order_contract import OrderContract
+from tests.membership.sample_events import PLAUSIBLE, hostile, scene_in
 from tests.support.subscriptions import to_a_broker
 
 S = MemberState
@@ -61,7 +61,7 @@ def name_of(value: object) -> str:
 
 
 def test_every_event_has_a_plausible_form() -> None:
-    """The event pairs cover every event."""
+    """The sample events cover every event."""
     assert set(PLAUSIBLE) == set(EVENTS)
 
 
@@ -100,22 +100,22 @@ def test_hostile_events_break_no_rule(state: MemberState) -> None:
     """No event in any state raises an exception, causes an illegal transition or sends a forbidden heartbeat."""
     for event in hostile(scene_in(state)):
         scene = scene_in(state)
-        laws = Lawbook(scene)
-        laws.feed(event)
-        laws.feed(ev.Polled())
+        contract = OrderContract(scene)
+        contract.feed(event)
+        contract.feed(ev.Polled())
         scene.now += 1.0
-        laws.feed(ev.TimePassed())
+        contract.feed(ev.TimePassed())
 
 
 @pytest.mark.parametrize("state", MemberState, ids=name_of)
 def test_hostile_events_in_a_row_break_no_rule(state: MemberState) -> None:
     """A sequence of hostile events, with polls and time between them, breaks no rule."""
     scene = scene_in(state)
-    laws = Lawbook(scene)
+    contract = OrderContract(scene)
     for number, event in enumerate(hostile(scene)):
-        laws.feed(event)
+        contract.feed(event)
         if number % 7 == 0:
-            laws.feed(ev.Polled())
+            contract.feed(ev.Polled())
             scene.now += 0.3
 
 
@@ -152,7 +152,7 @@ class Peers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.scene = Scene()
-        self.laws = Lawbook(self.scene)
+        self.contract = OrderContract(self.scene)
         self.heartbeats: list[ef.SendHeartbeat] = []
         self.commits: list[ef.CommitOffsets] = []
         self.fetches: list[ef.FetchCommitted] = []
@@ -173,11 +173,11 @@ class Peers(RuleBasedStateMachine):
     )
     def begin(self, instance: dict, policy: ConflictPolicy, auto_commit: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001 - Hypothesis draws it
         self.scene = Scene(**instance, conflict_policy=policy, auto_commit=auto_commit)
-        self.laws = Lawbook(self.scene)
+        self.contract = OrderContract(self.scene)
         self.subscribes(Subscription(topics=frozenset({"orders", "payments"})))
 
     def feed(self, event: ev.Event) -> None:
-        self.laws.feed(event)
+        self.contract.feed(event)
         self.past.append(event)
         self.sort()
 
@@ -213,10 +213,10 @@ class Peers(RuleBasedStateMachine):
     def polls(self, delivered: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
         self.feed(ev.Polled(delivered=delivered))
 
-    @precondition(lambda self: self.laws.steps)
+    @precondition(lambda self: self.contract.steps)
     @rule(offsets=offsets_of, failed=strategies.sampled_from([False, False, False, True]))
     def performs_a_step(self, offsets: dict, failed: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001 - Hypothesis draws it
-        self.laws.perform(offsets, failed=failed)
+        self.contract.perform(offsets, failed=failed)
         self.sort()
 
     @rule(offsets=offsets_of, timeout_s=strategies.sampled_from([0.0, 1.0, 60.0]))
@@ -439,14 +439,14 @@ class Peers(RuleBasedStateMachine):
         at_rest = (S.STABLE, S.FATAL) if wanted else (S.UNSUBSCRIBED, S.FATAL)
         assert self.scene.state in at_rest, (self.scene.state, self.scene.view.waits_for)
         if self.scene.state is S.STABLE:
-            assert self.scene.owned == self.scene.view.target == self.laws.held
+            assert self.scene.owned == self.scene.view.target == self.contract.held
             assert self.scene.view.pending_revocation == frozenset()
 
     def behave(self) -> bool:
         """Do the next thing that a healthy peer would do; False when the member is at rest."""
         scene = self.scene
-        if self.laws.steps:
-            self.laws.perform({}, failed=False)
+        if self.contract.steps:
+            self.contract.perform({}, failed=False)
             self.sort()
         elif scene.context.coordinator.searching_since is not None:
             self.finds_the_coordinator()
@@ -485,7 +485,7 @@ class Peers(RuleBasedStateMachine):
     def wait(self) -> bool:
         """Poll, and where that brings nothing about let the next deadline come; False when the member is at rest."""
         self.feed(ev.Polled())
-        if self.laws.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
+        if self.contract.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
             return True
         wants = bool(self.scene.context.watch.subscription)
         is_calm = self.scene.state in ((S.STABLE, S.FATAL) if wants else (S.UNSUBSCRIBED, S.FATAL))

@@ -15,17 +15,17 @@ from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT, MemberState, Trigger
 from consumer_membership.types import NO_EPOCH
-from tests.membership import builders, pairs
+from tests.membership import builders, sample_events
 from tests.membership.builders import Scene
-from tests.membership.classic import pairs as classic_pairs
+from tests.membership.classic import sample_events as classic_sample_events
 from tests.membership.classic.scene import ClassicScene
 
 AnyScene: TypeAlias = Scene | ClassicScene
 
 #: A scene in each state of both protocols.
 SCENES: dict[str, Callable[[], AnyScene]] = {
-    **{f"consumer-{state}": partial(pairs.scene_in, state) for state in MemberState},
-    **{f"classic-{state}": partial(classic_pairs.scene_in, state) for state in ClassicState},
+    **{f"consumer-{state}": partial(sample_events.scene_in, state) for state in MemberState},
+    **{f"classic-{state}": partial(classic_sample_events.scene_in, state) for state in ClassicState},
 }
 #: Those out of the group, and those in it.
 OUTSIDE = [name for name in SCENES if MemberState.__members__.get(name.split("-")[1]) in SILENT]
@@ -47,10 +47,10 @@ AS_A_MEMBER = (ef.SendHeartbeat, *get_args(ClassicEffect))
 def answers(scene: AnyScene) -> Iterator[GroupEvent]:
     """The plausible events of this scene that its protocol handles itself."""
     if isinstance(scene, Scene):
-        yield from (make(scene) for kind, make in pairs.PLAUSIBLE.items() if kind in get_args(ev.ConsumerEvent))
+        yield from (make(scene) for kind, make in sample_events.PLAUSIBLE.items() if kind in get_args(ev.ConsumerEvent))
     else:
         shared = get_args(ev.Event)
-        yield from (event for kind, event in classic_pairs.plausible(scene).items() if kind not in shared)  # type: ignore[misc]  # events all
+        yield from (event for kind, event in classic_sample_events.plausible(scene).items() if kind not in shared)  # type: ignore[misc]  # events all
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -73,7 +73,11 @@ def test_protocol_orders_only_its_own_effects(name: str) -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_protocol_drops_the_events_of_the_other_protocol(name: str) -> None:
     """A response in the other protocol's terms belongs to a request from before the protocol was changed."""
-    other = builders.stable(builders.A0) if name.startswith("classic") else classic_pairs.scene_in(ClassicState.STABLE)
+    other = (
+        builders.stable(builders.A0)
+        if name.startswith("classic")
+        else classic_sample_events.scene_in(ClassicState.STABLE)
+    )
     scene = SCENES[name]()
     scene.context.event.begin(scene.now)
     before = scene.view

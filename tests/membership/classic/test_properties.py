@@ -17,7 +17,7 @@ from consumer_membership.membership.classic.states import (
 )
 from consumer_membership.membership.effects import StateChanged
 from consumer_membership.membership.states import Trigger, diagram
-from tests.membership.classic.pairs import EVENTS, check_laws, hostile, plausible, scene_in
+from tests.membership.classic.sample_events import EVENTS, check_rules, hostile, plausible, scene_in
 from tests.membership.classic.scene import EAGER, ClassicScene, Plan
 
 S = ClassicState
@@ -35,7 +35,7 @@ def name_of(value: object) -> str:
 
 
 def test_every_event_has_a_plausible_form() -> None:
-    """The event pairs cover every event."""
+    """The sample events cover every event."""
     assert set(plausible(scene_in(S.STABLE))) == set(EVENTS)
 
 
@@ -49,7 +49,7 @@ def test_event_fires_the_triggers_that_the_table_gives_it(state: ClassicState, k
     for trigger in fired:
         state = CLASSIC_TARGETS[state, trigger]
     assert scene.state is state
-    check_laws(scene)
+    check_rules(scene)
 
 
 @pytest.mark.parametrize("state", ClassicState, ids=name_of)
@@ -68,8 +68,8 @@ def test_hostile_events_break_no_rule(state: ClassicState) -> None:
     for event in hostile(scene_in(state)):
         scene = scene_in(state)
         for after in (event, ev.Polled()):
-            check_laws(scene.feed(after))  # type: ignore[arg-type]  # one of the events
-        check_laws(scene.after(1.0))
+            check_rules(scene.feed(after))  # type: ignore[arg-type]  # one of the events
+        check_rules(scene.after(1.0))
 
 
 @pytest.mark.parametrize("state", ClassicState, ids=name_of)
@@ -77,9 +77,9 @@ def test_hostile_events_in_a_row_break_no_rule(state: ClassicState) -> None:
     """A sequence of hostile events, with polls and time between them, breaks no rule."""
     scene = scene_in(state)
     for number, event in enumerate(hostile(scene)):
-        check_laws(scene.feed(event))  # type: ignore[arg-type]  # one of the events
+        check_rules(scene.feed(event))  # type: ignore[arg-type]  # one of the events
         if number % 7 == 0:
-            check_laws(scene.poll().after(0.3))
+            check_rules(scene.poll().after(0.3))
 
 
 @pytest.mark.slow
@@ -95,9 +95,9 @@ def test_events_in_any_order_break_no_rule(eager: bool, static: bool, choices: l
     scene.subscribe("a").poll().found()
     for number, is_hostile in choices:
         events = hostile(scene) if is_hostile and number % 3 == 0 else list(plausible(scene).values())
-        check_laws(scene.feed(events[number % len(events)]))  # type: ignore[arg-type]  # one of the events
+        check_rules(scene.feed(events[number % len(events)]))  # type: ignore[arg-type]  # one of the events
         if number % 5 == 0:
-            check_laws(scene.after(0.2))
+            check_rules(scene.after(0.2))
     assert all(old is not new for old, new in ((one.old, one.new) for one in scene.all(StateChanged)))
 
 

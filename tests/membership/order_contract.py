@@ -1,6 +1,6 @@
 """The rules for a member's orders after any event: the order contract of `effects`, and the protocol's rules.
 
-The book also plays the application: it knows the application's partitions by the steps that it performed.
+The checker is also the application: it derives the application's partitions from the performed steps.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _RANK = {ef.PausePartitions: 0, ef.RevokePartitions: 1, ef.AssignPartitions: 2, 
 
 
 def outsiders_show_nothing(view: MembershipView) -> None:
-    """Who is not in the group has no epoch and nothing of the group's: a replacement may have that very epoch."""
+    """A member outside the group shows no epoch and nothing of the group: a replacement may have that epoch."""
     if view.state in SILENT:
         assert (view.member_epoch, view.group_protocol) == (0, None), view
         assert (view.owned, view.target, view.unresolved, view.pending_revocation) == ({}, set(), 0, set()), view
 
 
-class Lawbook:
-    """Feeds a scene and holds every effect against the laws. What came before the book was opened counts as lawful."""
+class OrderContract:
+    """Feeds a scene and checks every effect against the rules. Effects before the first event count as correct."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -54,16 +54,16 @@ class Lawbook:
     # ---- feeding ----
 
     def feed(self, event: ev.Event) -> None:
-        """Give the member an event, and look at what it orders."""
+        """Pass an event to the member, and check its effects."""
         before = self.scene.protocol.member_epoch
         self._take(event)
         self.scene.feed(event)
         assert self.scene.protocol.member_epoch >= JOIN_EPOCH, (event, before)
         for number, effect in enumerate(self.scene.last):
-            self._look(effect, self.scene.last[number + 1 :])  # type: ignore[arg-type]  # a consumer protocol's member
+            self._check_effect(effect, self.scene.last[number + 1 :])  # type: ignore[arg-type]  # a consumer protocol's member
         assert self.state is self.scene.state
         outsiders_show_nothing(self.scene.view)
-        self._look_at_the_clock()
+        self._check_deadline()
 
     def perform(self, offsets: Offsets, *, failed: bool) -> None:
         """The application performs the step that waits for it."""
@@ -103,9 +103,9 @@ class Lawbook:
             case _:
                 pass
 
-    # ---- the laws ----
+    # ---- the rules ----
 
-    def _look(self, effect: ef.Effect, rest: tuple[ef.Effect, ...]) -> None:
+    def _check_effect(self, effect: ef.Effect, rest: tuple[ef.Effect, ...]) -> None:
         match effect:
             case ef.StateChanged():
                 assert effect.old is self.state
@@ -114,14 +114,14 @@ class Lawbook:
                 if effect.new in SILENT or effect.new is S.JOINING:
                     self.in_flight = None
                 if effect.new is S.JOINING:
-                    assert self.held == set(), "a member joins anew while the application holds partitions"
+                    assert self.held == set(), "a member joins again while the application holds partitions"
             case ef.SendHeartbeat():
-                self._look_at_heartbeat(effect, rest)
+                self._check_heartbeat(effect, rest)
             case ef.FindCoordinator():
                 assert not self._is_searching, "two searches at once"
                 self._is_searching = True
             case ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions():
-                self._look_at_step(effect)
+                self._check_step(effect)
             case ef.CommitOffsets():
                 assert effect.offsets, "a commit of nothing"
                 assert effect.member_epoch != JOIN_EPOCH, "a commit without an epoch"
@@ -136,7 +136,7 @@ class Lawbook:
             case _:
                 pass
 
-    def _look_at_heartbeat(self, order: ef.SendHeartbeat, rest: tuple[ef.Effect, ...]) -> None:
+    def _check_heartbeat(self, order: ef.SendHeartbeat, rest: tuple[ef.Effect, ...]) -> None:
         beat = order.heartbeat
         if beat.is_leave and beat.owned is not None:
             goes_stale = any(isinstance(effect, ef.StateChanged) and effect.new is S.STALE for effect in rest)
@@ -153,13 +153,13 @@ class Lawbook:
             assert beat.is_full, beat
             assert beat.owned == frozenset(), beat
         if beat.owned is not None:
-            said = self.scene.context.ownership.named(beat.owned)
-            words = f"the member says {sorted(said)}, the application holds {sorted(self.held)}"
-            assert self.held <= said, words
+            stated = self.scene.context.ownership.named(beat.owned)
+            message = f"the member states {sorted(stated)}, the application holds {sorted(self.held)}"
+            assert self.held <= stated, message
             if any(isinstance(effect, ef.StateChanged) and effect.old is S.ACK for effect in rest):
-                assert said == self.held, words
+                assert stated == self.held, message
 
-    def _look_at_step(self, step: ef.StepEffect) -> None:
+    def _check_step(self, step: ef.StepEffect) -> None:
         assert step.attempt >= self.newest, "attempts grow"
         rank = _RANK[type(step)]
         if step.attempt > self.newest:
@@ -179,13 +179,13 @@ class Lawbook:
             case _:
                 pass
 
-    def _look_at_the_clock(self) -> None:
-        """What is due is done, or at least the next look at the clock does something: no busy loop."""
+    def _check_deadline(self) -> None:
+        """A due action is taken at the latest by the next `TimePassed`: no busy loop."""
         deadline, now = self.scene.member.next_deadline(), self.scene.now
         if deadline is None or deadline > now:
             self._was_overdue = False
             return
-        words = f"due {now - deadline} s ago, and nothing is done"
-        assert self.scene.last or not self._was_overdue, words
+        message = f"due {now - deadline} s ago, and nothing is done"
+        assert self.scene.last or not self._was_overdue, message
         self._was_overdue = True
         self.feed(ev.TimePassed())

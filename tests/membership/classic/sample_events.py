@@ -24,7 +24,7 @@ from tests.membership.classic.scene import (
     joining,
     stable,
 )
-from tests.membership.lawbook import outsiders_show_nothing
+from tests.membership.order_contract import outsiders_show_nothing
 from tests.support.subscriptions import to_a_member
 
 S = ClassicState
@@ -207,7 +207,7 @@ def hostile(scene: ClassicScene) -> list[object]:
     return events
 
 
-def check_laws(scene: ClassicScene) -> None:
+def check_rules(scene: ClassicScene) -> None:
     """What holds after every event: silence outside the group, one JoinGroup or SyncGroup, a deadline to come."""
     silent = scene.state in (S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL)
     if silent:
