@@ -174,6 +174,18 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.
         "tests/spark/test_speculation.py::*": AT_LENGTH,
+        # Callbacks of two sessions: the gate has the other two pairs of callback and protocol.
+        "tests/integration/test_classic_callbacks.py::*_longer_than_a_session_*[[]assign-cooperative]": AT_LENGTH,
+        "tests/integration/test_classic_callbacks.py::*_longer_than_a_session_*[[]revoke-eager]": AT_LENGTH,
+        # The gate has a reset connection in a short cut, and a cut beyond the session that holds it.
+        "tests/integration/test_zombies.py::test_network_cut_beyond_*[[]reset]": AT_LENGTH,
+        # The connections of both protocols are the same: the gate renews those of the consumer protocol.
+        "tests/integration/test_security.py::test_sasl_sessions_are_renewed_*[[]classic]": AT_LENGTH,
+        # The gate has a job of `run`, and the rule on a task alone (test_member.py).
+        "tests/spark/test_runs.py::test_sink_that_is_always_too_slow_*[[]drain]": AT_LENGTH,
+        "tests/spark/test_runs.py::test_sink_that_is_always_too_slow_*[[]member_task]": AT_LENGTH,
+        # The gate pauses tasks of `run` and `member_task`, and stops tasks within transactions (sinks/test_kafka.py).
+        "tests/spark/test_sleepers.py::test_task_paused_*[[]drain-kafka-1]": AT_LENGTH,
     }
 )
 
