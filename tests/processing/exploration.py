@@ -3,10 +3,10 @@
 One processor after the other owns two partitions with a few records. From each state every possible step is taken: a
 record arrives, a worker takes a task, a task finishes or fails, a commit is sent, applied and answered or not, a
 partition is revoked, released, lost or assigned again, the processor dies. The rules are those of the simulation
-(`tests.simulation.handling`). Without further faults, each way ends with all records finished and committed.
+(`tests.simulation.handler_invariants`). Without further faults, each way ends with all records finished and committed.
 
-Two states are the same if their objects have the same contents (`_Picture`). Time passes only in the step "take later":
-a worker takes a task that waited for its next attempt.
+Two states are the same if their objects have the same contents (`_Fingerprint`). Time passes only in the step "take
+later": a worker takes a task that waited for its next attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from confluent_kafka import Message
 
 from consumer_membership.processing.scheduler import ProcessingOrder, Task
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
-from tests.simulation.handling import Handling, exists
+from tests.simulation.handler_invariants import HandlerInvariants, exists
 from tests.simulation.process_invariants import Violation
 from tests.simulation.processor import ENOUGH_METADATA, Parts, Record, offsets_of
 
@@ -115,7 +115,7 @@ class Model:
         #: The offset from which on the consumer will receive the first partition again.
         self.restarts_at: int | None = None
         self.processor = Processor(config, parts)
-        self.handling = Handling(now=self._time, exists=self._always, is_excused=self._never)
+        self.invariants = HandlerInvariants(now=self._time, exists=self._always, is_excused=self._never)
         for partition in PARTITIONS:
             self._assign(partition)
 
@@ -197,7 +197,7 @@ class Model:
         elif name == "shrink":
             self._shrink()
         elif name == "crash":
-            self.handling.forget(self.processor)
+            self.invariants.forget(self.processor)
             self.processor, self.sent = Processor(self.config, self.parts), None
         else:
             self._commit(name)
@@ -233,7 +233,7 @@ class Model:
         config, processor, at = self.config, self.processor, self.committed.get(partition)
         start = 0 if at is None else at.offset
         may_wait = config.metadata_limit < ENOUGH_METADATA or config.max_wait_s > 0
-        self.handling.assigned(processor, partition, start, at, config.order, may_wait=may_wait)
+        self.invariants.assigned(processor, partition, start, at, config.order, may_wait=may_wait)
         finished = None if at is None else self.parts.decode(at.metadata, at.offset)
         offsets = self.parts.offsets(None if at is None else start, finished, config.metadata_limit)
         processor.scheduler.assign(partition, 1, offsets)
@@ -247,7 +247,7 @@ class Model:
         processor.positions[partition] = offset + 1
         if self.restarts_at is not None and partition == PARTITIONS[0]:
             self._restart(partition, offset)
-        self.handling.admitted(processor, partition, range(first, offset + 1), self.config.max_queued)
+        self.invariants.admitted(processor, partition, range(first, offset + 1), self.config.max_queued)
         processor.scheduler.admit(cast("list[Message]", [Record(partition, offset, self.leader_epoch)]), 0.0)
 
     def _restart(self, partition: TopicPartition, offset: int) -> None:
@@ -256,7 +256,7 @@ class Model:
         waiting = processor.scheduler.waiting
         tasks = [task for task in (*processor.tasks, *waiting) if task.owned.partition == partition]
         dropped = [task for task in tasks if any(one >= offset for one in offsets_of(task))]
-        self.handling.restarted(processor, partition, offset, [one for task in dropped for one in offsets_of(task)])
+        self.invariants.restarted(processor, partition, offset, [one for task in dropped for one in offsets_of(task)])
         processor.tasks = [task for task in processor.tasks if task not in dropped]
 
     # ---- tasks ----
@@ -264,14 +264,14 @@ class Model:
     def _take(self, *, is_later: bool) -> None:
         processor = self.processor
         if is_later:
-            for ownership in self.handling.owned(processor):
+            for ownership in self.invariants.owned(processor):
                 ownership.due.clear()
         task = processor.scheduler.take(processor.scheduler.next_at or 0.0 if is_later else 0.0)
         if task is None:
             if self.config.max_wait_s == 0:
-                self.handling.has_free_worker(processor)
+                self.invariants.has_free_worker(processor)
             return
-        self.handling.began(processor, task.owned.partition, offsets_of(task), task.attempt)
+        self.invariants.began(processor, task.owned.partition, offsets_of(task), task.attempt)
         processor.tasks.append(task)
 
     def _end(self, task: Task, name: str) -> None:
@@ -279,11 +279,11 @@ class Model:
         if name != "finish":
             self.failures -= 1
         if not task.is_disowned:
-            ownership = self.handling.ownership(self.processor, task.owned.partition)
+            ownership = self.invariants.ownership(self.processor, task.owned.partition)
             if name == "finish":
-                self.handling.finished_in(ownership, offsets)
+                self.invariants.finished_in(ownership, offsets)
             else:
-                self.handling.failed_in(ownership, offsets, WAIT_S if name == "fail" else None)
+                self.invariants.failed_in(ownership, offsets, WAIT_S if name == "fail" else None)
         match name:
             case "finish":
                 scheduler.finish(task, 0.0)
@@ -296,12 +296,12 @@ class Model:
 
     def _close(self, partition: TopicPartition) -> None:
         self.processor.closing.add(partition)
-        self.handling.closing(self.processor, [partition])
+        self.invariants.closing(self.processor, [partition])
         self.processor.scheduler.close([partition])
 
     def _commits(self, partitions: list[TopicPartition] | None) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self.processor.scheduler.commits(partitions)
-        self.handling.commits(self.processor, offsets)
+        self.invariants.commits(self.processor, offsets)
         return offsets
 
     def _release(self, partition: TopicPartition, *, is_applied: bool) -> None:
@@ -311,14 +311,14 @@ class Model:
         offsets = self._commits([partition])
         if is_applied:
             self.committed |= offsets
-            self.handling.committed(offsets)
+            self.invariants.committed(offsets)
             processor.scheduler.committed(offsets)
-            self.handling.revoked_cleanly(processor, partition)
+            self.invariants.revoked_cleanly(processor, partition)
         self._give_up(partition)
 
     def _disowned(self, tasks: list[Task], partition: TopicPartition) -> None:
         processor = self.processor
-        self.handling.disowned(processor, partition, [offset for task in tasks for offset in offsets_of(task)])
+        self.invariants.disowned(processor, partition, [offset for task in tasks for offset in offsets_of(task)])
         for task in [] if self.config.keeps_disowned else tasks:
             processor.tasks.remove(task)
             processor.scheduler.finish(task, 0.0)
@@ -326,7 +326,7 @@ class Model:
     def _give_up(self, partition: TopicPartition) -> None:
         processor = self.processor
         self._disowned(processor.scheduler.release([partition]), partition)
-        self.handling.released(processor, partition)
+        self.invariants.released(processor, partition)
         del processor.positions[partition]
         processor.closing.discard(partition)
         processor.paused.discard(partition)
@@ -335,7 +335,7 @@ class Model:
 
     def _shrink(self) -> None:
         """The broker accepts no metadata."""
-        self.handling.limited(self.processor)
+        self.invariants.limited(self.processor)
         for owned in self.processor.scheduler.partitions.values():
             owned.offsets.capacity = 0
 
@@ -345,7 +345,7 @@ class Model:
         self.sent.is_applied = True
         offsets = {partition: at for partition, at in self.sent.offsets.items() if partition in self.sent.valid}
         self.committed |= offsets
-        self.handling.committed(offsets)
+        self.invariants.committed(offsets)
 
     def _answer(self) -> None:
         assert self.sent is not None
@@ -354,22 +354,22 @@ class Model:
 
     def check_end(self) -> None:
         """Nothing is left to do: all records are finished and committed."""
-        self.handling.check_end(dict(zip(PARTITIONS, self.config.ends, strict=True)))
+        self.invariants.check_end(dict(zip(PARTITIONS, self.config.ends, strict=True)))
 
     # ---- states ----
 
     def key(self) -> Hashable:
         """What distinguishes this state from others."""
         processor = self.processor
-        tenures = list(self.handling.owned(processor))
-        picture = _Picture()
+        ownerships = list(self.invariants.owned(processor))
+        fingerprint = _Fingerprint()
         # Whose turn it was matters for the rule of turns alone.
-        turns = [] if self.config.faults else [(one.overtaken, one.others) for one in tenures]
-        return picture.of(
+        turns = [] if self.config.faults else [(one.overtaken, one.others) for one in ownerships]
+        return fingerprint.of(
             [
                 *(processor.scheduler, processor.positions, processor.closing, processor.paused, processor.tasks),
                 *(self.committed, self.sent, self.failures, self.faults, self.leader_epoch, self.restarts_at),
-                [(one.in_hand, one.waiting, one.due, one.end) for one in tenures],
+                [(one.in_hand, one.waiting, one.due, one.end) for one in ownerships],
                 turns,
             ]
         )
@@ -379,11 +379,11 @@ class Model:
 _LEFT_OUT = frozenset({"last_error", "first_at", "began_at", "runner", "_numbers", "_spare"})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 #: How the objects of a type are described.
-_Describe: TypeAlias = Callable[["_Picture", Any], Hashable]
+_Describe: TypeAlias = Callable[["_Fingerprint", Any], Hashable]
 _DESCRIBE: dict[type, _Describe] = {}
 
 
-class _Picture:
+class _Fingerprint:
     """Hashable values, equal for equal contents of objects; an object that occurs again is its number."""
 
     def __init__(self) -> None:
@@ -404,33 +404,33 @@ def _describer(kind: type) -> _Describe:
     if issubclass(kind, Enum) or (is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
         return lambda _, value: value
     if issubclass(kind, list | tuple | deque):
-        return lambda picture, value: tuple(map(picture.of, value))
+        return lambda fingerprint, value: tuple(map(fingerprint.of, value))
     if issubclass(kind, set):
-        return lambda picture, value: frozenset(map(picture.of, value))
+        return lambda fingerprint, value: frozenset(map(fingerprint.of, value))
     if issubclass(kind, dict):
         return _of_dict
     slots = [name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ())]
     return _of_object(tuple(name for name in slots if name not in _LEFT_OUT))
 
 
-def _of_dict(picture: _Picture, value: dict[Any, Any]) -> Hashable:
-    items = [(picture.of(key), picture.of(one)) for key, one in value.items()]
+def _of_dict(fingerprint: _Fingerprint, value: dict[Any, Any]) -> Hashable:
+    items = [(fingerprint.of(key), fingerprint.of(one)) for key, one in value.items()]
     # The order of running tasks is that of their begin; otherwise it means nothing.
     return tuple(items) if any(isinstance(key, Task) for key in value) else frozenset(items)
 
 
 def _of_object(slots: tuple[str, ...]) -> _Describe:
-    def describe(picture: _Picture, value: Any) -> Hashable:
-        known = picture.numbers.get(id(value))
+    def describe(fingerprint: _Fingerprint, value: Any) -> Hashable:
+        known = fingerprint.numbers.get(id(value))
         if known is not None:
             return "#", known
-        picture.numbers[id(value)] = len(picture.numbers)
+        fingerprint.numbers[id(value)] = len(fingerprint.numbers)
         if hasattr(value, "heap"):
             # The order in which equal ones were added, without their numbers.
-            return tuple((at, picture.of(one)) for at, _, one in sorted(value.heap))
+            return tuple((at, fingerprint.of(one)) for at, _, one in sorted(value.heap))
         fields = [getattr(value, name) for name in slots]
         fields += [one for name, one in getattr(value, "__dict__", {}).items() if name not in _LEFT_OUT]
-        return tuple([one if type(one) in _PLAIN else picture.of(one) for one in fields])
+        return tuple([one if type(one) in _PLAIN else fingerprint.of(one) for one in fields])
 
     return describe
 

@@ -9,8 +9,8 @@ rules and does not know the simulation) and the form of a request (`member_reque
 state of a member with the functions of `internals`.
 
 In the profiles whose names begin with "processing" each process is a processor (`processor`). The real scheduler,
-offsets and retries of `consumer_membership.processing` decide, and handlers take virtual time. `handling` has the rules
-that must hold of them, and `processor_mutants` breaks each of these parts.
+offsets and retries of `consumer_membership.processing` decide, and handlers take virtual time. `handler_invariants`
+has their rules, and `processor_mutants` breaks each of these parts.
 
 The coordinators keep the rules of real brokers: each rule test runs on a simulated coordinator and on a broker's
 (`under_test`, `real`). What a broker does otherwise, and why the simulation does not:

@@ -134,7 +134,7 @@ class Invariants:
     def ended_process(self, process: Process, *, cleanly: bool) -> None:
         """A process ended."""
         record = self._records.pop(process)
-        self._simulation.handling.forget(process)
+        self._simulation.handler_invariants.forget(process)
         if cleanly:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
@@ -231,7 +231,7 @@ class Invariants:
                             record.invariants.excuse()
                 case CommitAccepted(member_id=member_id, offsets=offsets):
                     self._committed_offsets(member_id, offsets)
-                    self._simulation.handling.committed(offsets)
+                    self._simulation.handler_invariants.committed(offsets)
                 case _:
                     pass
 

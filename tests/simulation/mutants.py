@@ -88,7 +88,7 @@ class WritesAtOnce(Outbox):
 
 
 class _Finishes(MemberCore):
-    """Takes a step as finished when it is ordered; `step` says which one."""
+    """Takes a step as finished when it is ordered; `step` names it."""
 
     step: ClassVar[Step]
     order: ClassVar[type[Effect]]
@@ -373,12 +373,12 @@ class ClaimsWhatItGaveUp(MemberCore):
     _once: frozenset[TopicPartition] = frozenset()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Say it in the name of every assignor."""
+        """Name also the former partitions, for every assignor."""
         if isinstance(event, ex.SyncAnswered):
             self._once |= event.assignment
-        return tuple(self._said(effect) for effect in super().handle(event, now))
+        return tuple(self._with_former_partitions(effect) for effect in super().handle(event, now))
 
-    def _said(self, effect: GroupEffect) -> GroupEffect:
+    def _with_former_partitions(self, effect: GroupEffect) -> GroupEffect:
         if not isinstance(effect, ex.SendJoin):
             return effect
         protocols = tuple((name, replace(one, owned=one.owned | self._once)) for name, one in effect.protocols)
@@ -406,7 +406,7 @@ class NeverJoinsAgain(ClassicProtocol):
 
 
 class IgnoresTheRebalance(ClassicProtocol):
-    """Does not join when its heartbeat says that the group rebalances."""
+    """Does not join when its heartbeat reports a rebalance."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """All is well."""
@@ -447,7 +447,7 @@ class TakesAnySync(ClassicProtocol):
 
 
 class StaysInItsGeneration(ClassicProtocol):
-    """Keeps what it held, its generation too, when the coordinator says that the generation is over."""
+    """Keeps what it held, its generation too, when the coordinator ends the generation."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
         """The group rebalances."""

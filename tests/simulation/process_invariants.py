@@ -79,7 +79,7 @@ _ENDS_HEARTBEAT = (
     *(HeartbeatAnswered, HeartbeatRejected, HeartbeatFailed),
     *(ClassicHeartbeatAnswered, ClassicHeartbeatRejected, ExchangeFailed),
 )
-#: What a coordinator says of a generation or a membership that is over.
+#: The verdicts on a generation or a membership that is over.
 _IS_OVER = frozenset({ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID})
 
 
@@ -163,7 +163,7 @@ class ProcessInvariants:
                 pass
         if isinstance(event, JoinRejected | SyncRejected | ClassicHeartbeatRejected) and event.verdict in _IS_OVER:
             number, member = event.request_id, process.member
-            # Beside a JoinGroup only the answer to that says what became of the member.
+            # During a JoinGroup only its answer decides about the membership.
             is_heard = number == internals.heartbeat_in_flight(member) and internals.state(member) is not _C.JOINING
             self.is_over = is_heard or number == internals.exchange(member)
 
@@ -370,7 +370,7 @@ class ProcessInvariants:
                 self._left(name, state, rest)
 
     def _joined(self, process: ObservedProcess, join: SendJoin) -> None:
-        """Who joins says exactly what it holds, and holds nothing if it is eager or has lost its generation."""
+        """A joining member states exactly what it holds: nothing if it is eager or has lost its generation."""
         name, held = process.name, frozenset(process.application.held)
         for _, joined in join.protocols:
             owned = sorted(joined.owned)

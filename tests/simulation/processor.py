@@ -32,7 +32,7 @@ from consumer_membership.translation.offset_metadata import FinishedOffsets, dec
 from consumer_membership.types import Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation import internals
 from tests.simulation.application import Application, Behavior, Partitions
-from tests.simulation.handling import SLOW, PartitionOwnership, exists, key_of
+from tests.simulation.handler_invariants import SLOW, PartitionOwnership, exists, key_of
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -169,7 +169,7 @@ class ProcessorApplication(Application):
         #: How much metadata the broker accepts, as far as it is known.
         self.limit = options.metadata_limit
         self.paused: set[TopicPartition] = set()
-        self._handling = process.simulation.handling
+        self._invariants = process.simulation.handler_invariants
         self._calls: dict[Task, _Call] = {}
         self._drain: _Drain | None = None
         #: The committed offsets that on_assign read.
@@ -188,7 +188,7 @@ class ProcessorApplication(Application):
         self.process.simulation.after(seconds, self._guarded(action))
 
     def _ownership(self, task: Task) -> PartitionOwnership:
-        return self._handling.ownership(self.process, task.owned.partition)
+        return self._invariants.ownership(self.process, task.owned.partition)
 
     # ---- the poll loop ----
 
@@ -209,7 +209,7 @@ class ProcessorApplication(Application):
         offsets = self._fetch(partition, self._available(partition))
         if offsets:
             most = self.options.max_queued + self.behavior.batch
-            self._handling.admitted(self.process, partition, offsets, most)
+            self._invariants.admitted(self.process, partition, offsets, most)
             records = [Record(partition, offset) for offset in offsets if exists(partition, offset)]
             self.scheduler.admit(cast("list[Message]", records), self.now)
 
@@ -234,7 +234,7 @@ class ProcessorApplication(Application):
 
     def _close(self, partitions: Collection[TopicPartition]) -> None:
         """Start nothing more of these partitions."""
-        self._handling.closing(self.process, partitions)
+        self._invariants.closing(self.process, partitions)
         self.scheduler.close(partitions)
 
     # ---- workers ----
@@ -245,7 +245,7 @@ class ProcessorApplication(Application):
             task = self.scheduler.take(self.now)
             if task is None:
                 if self.options.max_wait_s == 0:
-                    self._handling.has_free_worker(self.process)
+                    self._invariants.has_free_worker(self.process)
                 break
             self._run(task)
         wakes_at = self.scheduler.next_at
@@ -254,7 +254,7 @@ class ProcessorApplication(Application):
             self.process.simulation.at(wakes_at, self._guarded(self._start_tasks))
 
     def _run(self, task: Task) -> None:
-        self._handling.began(self.process, task.owned.partition, offsets_of(task), task.attempt)
+        self._invariants.began(self.process, task.owned.partition, offsets_of(task), task.attempt)
         seconds, error = self._drawn(task)
         call = self._calls[task] = _Call(task)
         self._later(seconds, lambda: self._end(call, error))
@@ -291,7 +291,7 @@ class ProcessorApplication(Application):
         """The records of a task are handled, or in the dead letters."""
         del self._calls[task]
         if not task.is_disowned:
-            self._handling.finished_in(self._ownership(task), offsets_of(task))
+            self._invariants.finished_in(self._ownership(task), offsets_of(task))
         self.scheduler.finish(task, self.now)
         self._go_on()
 
@@ -307,7 +307,7 @@ class ProcessorApplication(Application):
         del self._calls[task]
         again_at = None if is_split else self.now + (delay or 0.0)
         if not task.is_disowned:
-            self._handling.failed_in(self._ownership(task), offsets_of(task), again_at)
+            self._invariants.failed_in(self._ownership(task), offsets_of(task), again_at)
         if again_at is None:
             self.scheduler.split(task, self.now)
         else:
@@ -359,7 +359,7 @@ class ProcessorApplication(Application):
         for partition, start in offsets.items():
             committed = self._found.get(partition)
             may_wait = self.limit < ENOUGH_METADATA or self.options.max_wait_s > 0
-            self._handling.assigned(self.process, partition, start, committed, self.options.order, may_wait=may_wait)
+            self._invariants.assigned(self.process, partition, start, committed, self.options.order, may_wait=may_wait)
             if committed is None:
                 in_hand = self.parts.offsets(None, None, self.limit)
             else:
@@ -385,7 +385,7 @@ class ProcessorApplication(Application):
     def _cancel(self, task: Task) -> None:
         """A cancelled coroutine ends at once; its record stays unfinished."""
         self._calls.pop(task).is_over = True
-        self._handling.failed_in(self._ownership(task), offsets_of(task), self.now)
+        self._invariants.failed_in(self._ownership(task), offsets_of(task), self.now)
         self.scheduler.retry(task, self.now, TimeoutError("cancelled"))
 
     def _commit_revoked(self, drain: _Drain) -> None:
@@ -410,7 +410,7 @@ class ProcessorApplication(Application):
         self._drain = None
         if is_clean:
             for partition in drain.partitions:
-                self._handling.revoked_cleanly(self.process, partition)
+                self._invariants.revoked_cleanly(self.process, partition)
         self._release(drain.partitions)
         self._return()
 
@@ -418,7 +418,7 @@ class ProcessorApplication(Application):
         """Give partitions up."""
         self._disowned(self.scheduler.release(partitions), partitions)
         for partition in partitions:
-            self._handling.released(self.process, partition)
+            self._invariants.released(self.process, partition)
         self.paused.difference_update(partitions)
         self._start_tasks()
 
@@ -427,7 +427,7 @@ class ProcessorApplication(Application):
         for partition in partitions:
             of_partition = [task for task in tasks if task.owned.partition == partition]
             offsets = [offset for task in of_partition for offset in offsets_of(task)]
-            self._handling.disowned(self.process, partition, offsets)
+            self._invariants.disowned(self.process, partition, offsets)
         if self.options.kind is Kind.COROUTINES:
             for task in tasks:
                 self._calls.pop(task).is_over = True
@@ -439,7 +439,7 @@ class ProcessorApplication(Application):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit."""
         offsets = self.scheduler.commits(partitions)
-        self._handling.commits(self.process, offsets)
+        self._invariants.commits(self.process, offsets)
         return offsets
 
     def _take_commit(self, effect: CommitCompleted) -> None:
@@ -453,7 +453,7 @@ class ProcessorApplication(Application):
     def _shrink(self) -> None:
         """The broker accepts less metadata than was configured: halve the limit."""
         self.limit //= 2
-        self._handling.limited(self.process)
+        self._invariants.limited(self.process)
         for owned in self.scheduler.partitions.values():
             owned.offsets.capacity = self.limit
         self._commits_at = self.now

@@ -110,7 +110,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
     def described(self) -> Message:
         """The group as ConsumerGroupDescribe has it."""
-        group: Message = _asked(self.bootstrap_servers, _call_of(self.group_id, Describe())).groups[0]
+        group: Message = _response_to(self.bootstrap_servers, _call_of(self.group_id, Describe())).groups[0]
         return group
 
     def state(self) -> str:
@@ -119,7 +119,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
     def _classic_group(self) -> Message:
         fields = {"groups": (self.group_id,), "include_authorized_operations": False}
-        group: Message = _asked(self.bootstrap_servers, Call(Api.DESCRIBE_GROUPS, 5, fields)).groups[0]
+        group: Message = _response_to(self.bootstrap_servers, Call(Api.DESCRIBE_GROUPS, 5, fields)).groups[0]
         return group
 
     def create_topic(self, partitions: int) -> Topic:
@@ -162,11 +162,11 @@ def _known(bootstrap_servers: str, name: str, partitions: int) -> Topic:
         )
         leaves = Heartbeat(member_id="probe", member_epoch=-1)
         group_id = unique("probe")
-        joined, _ = (_asked(bootstrap_servers, _call_of(group_id, one)) for one in (joins, leaves))
+        joined, _ = (_response_to(bootstrap_servers, _call_of(group_id, one)) for one in (joins, leaves))
         return sum(len(topic.partitions) for topic in joined.assignment.topic_partitions) == partitions
 
     wait_until(is_assigned, f"the coordinator assigns {partitions} partitions of {name}")
-    (found,) = _asked(bootstrap_servers, call).topics
+    (found,) = _response_to(bootstrap_servers, call).topics
     return Topic(name=name, topic_id=found.topic_id, partitions=partitions)
 
 
@@ -188,7 +188,7 @@ def _read(connection: socket.socket, call: Call) -> Message:
         return decode(call.api, call.version, answers.read(size))
 
 
-def _asked(bootstrap_servers: str, call: Call) -> Message:
+def _response_to(bootstrap_servers: str, call: Call) -> Message:
     with _opened(bootstrap_servers, call) as connection:
         return _read(connection, call)
 

@@ -14,7 +14,7 @@ from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription, TopicPartition
 from tests.simulation import internals
 from tests.simulation.application import Behavior
-from tests.simulation.handling import Situation
+from tests.simulation.handler_invariants import Situation
 from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
@@ -188,8 +188,8 @@ class Run:
         self._close()
         repeated = simulation.ledger.repeated
         if self.profile.processing is not None:
-            simulation.handling.check_end(ends)
-            repeated = simulation.handling.repeated
+            simulation.handler_invariants.check_end(ends)
+            repeated = simulation.handler_invariants.repeated
         if self.profile.is_clean and (self.auto_commit or self.profile.processing is not None):
             check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
         return Outcome(
@@ -197,7 +197,7 @@ class Run:
             handovers=simulation.invariants.handovers,
             repeated=repeated,
             handed_over=simulation.invariants.hand_overs.completed,
-            situations=simulation.handling.situations,
+            situations=simulation.handler_invariants.situations,
         )
 
     def _end_faults(self) -> None:
@@ -252,7 +252,7 @@ class Run:
         simulation = self.simulation
         simulation.is_idle = True
         until = simulation.now + CATCH_UP_S
-        while simulation.handling.behind(self._ends()) and simulation.now < until:
+        while simulation.handler_invariants.behind(self._ends()) and simulation.now < until:
             simulation.run(simulation.now + 0.5)
 
     def _check_steady_state(self) -> None:

@@ -34,7 +34,7 @@ from consumer_membership.testing.coordinators.rules import ClassicRules, Rules
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import internals
 from tests.simulation.application import Application, Behavior
-from tests.simulation.handling import Handling
+from tests.simulation.handler_invariants import HandlerInvariants
 from tests.simulation.helper_group import HelperGroup
 from tests.simulation.invariants import Invariants, Ledger
 from tests.simulation.network import Exchange, Faults
@@ -103,7 +103,9 @@ class Simulation:
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
-        self.handling = Handling(now=lambda: self.now, exists=self.exists, is_excused=self.invariants.is_excused)
+        self.handler_invariants = HandlerInvariants(
+            now=lambda: self.now, exists=self.exists, is_excused=self.invariants.is_excused
+        )
         self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[object, ...]]] = deque(maxlen=TRACE_LINES)
         self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order = count()

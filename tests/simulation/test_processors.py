@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation import processor_mutants as broken
-from tests.simulation.handling import Situation
+from tests.simulation.handler_invariants import Situation
 from tests.simulation.processor import Parts
 from tests.simulation.profiles import PROFILES
 from tests.simulation.run import SimulationFailure, simulate

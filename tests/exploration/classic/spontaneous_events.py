@@ -27,7 +27,7 @@ class ClassicEvents(SpontaneousEvents):
         roster = group.roster
         for member in roster.members.values():
             if not member.satisfies_heartbeat:
-                about = (member.member_id, *_asker(member))
+                about = (member.member_id, *_sender(member))
                 yield SpontaneousEvent("end_session", about, "session", is_long=True)
         for member_id in roster.pending:
             yield SpontaneousEvent("end_session", (member_id,), "session", is_long=True)
@@ -75,7 +75,7 @@ class ClassicEvents(SpontaneousEvents):
         return coordinator.key()
 
 
-def _asker(member: ClassicMember) -> tuple[str, ...]:
+def _sender(member: ClassicMember) -> tuple[str, ...]:
     """The process whose request waits: it may not know its member id."""
     keys = (member.join, member.sync)
     return tuple(one.name for one in keys if isinstance(one, Address) and one != NO_RECEIVER)

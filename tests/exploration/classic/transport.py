@@ -52,7 +52,7 @@ class ClassicTransport(Transport):
         if process.tasks:
             yield Move("do_task")
         if internals.may_heartbeat(member):
-            yield Move("hear_nothing", budget="timeout")
+            yield Move("expire_session", budget="timeout")
         if internals.state(member) is _S.STABLE and internals.repairs_at(member) is not None:
             yield Move("repair", budget="timeout")
 
@@ -162,7 +162,7 @@ class ClassicTransport(Transport):
 
     # ---- the clock ----
 
-    def hear_nothing(self, process: Process) -> None:
+    def expire_session(self, process: Process) -> None:
         """The coordinator was silent for a session."""
         process.feed(TimePassed(), SESSION_S)
 

@@ -33,7 +33,7 @@ INSTANCES = (None, None, "i0", "i1")
 LISTS = (("range",), ("range", "sticky"), ("sticky", "range"))
 
 
-class Askers:
+class Clients:
     """Clients that know each id that was ever assigned, and combine ids at random."""
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +43,7 @@ class Askers:
         self.sut.create_topic(TOPIC, PARTITIONS)
         self.now = 0.0
         self.ids = [""]
-        self.asked: set[int] = set()
+        self.sent: set[int] = set()
         self.answered: set[int] = set()
 
     def step(self) -> None:
@@ -57,8 +57,8 @@ class Askers:
         elif choice < 0.32 and (timers := self.sut.timers()):
             self.take(self.sut.fire(*self.random.choice(timers), self.now))
         else:
-            key = len(self.asked)
-            self.asked.add(key)
+            key = len(self.sent)
+            self.sent.add(key)
             self.take(self.sut.ask(key, "g", self.request(), self.now))
 
     def request(self) -> Request:
@@ -79,7 +79,7 @@ class Askers:
         if kind < 0.85:
             return Beat(member_id=member_id, instance_id=instance_id, generation=generation)
         if kind < 0.95:
-            offsets = {A[0]: OffsetAndMetadata(offset=len(self.asked))}
+            offsets = {A[0]: OffsetAndMetadata(offset=len(self.sent))}
             return Commit(member_id=member_id, instance_id=instance_id, generation=generation, offsets=offsets)
         return LeaveGroup(members=(LeavingMember(member_id, instance_id), LeavingMember(pick(self.ids))))
 
@@ -99,14 +99,14 @@ class Askers:
     def take(self, released: Iterable[Released]) -> None:
         """Take responses, each of which must be the only one to its request."""
         for key, answer in released:
-            assert key in self.asked - self.answered
+            assert key in self.sent - self.answered
             self.answered.add(int(str(key)))
             if isinstance(answer, Joined | MemberIdRequired):
                 self.ids.append(answer.member_id)
 
     def check(self) -> None:
         """Check the invariants."""
-        assert self.sut.waiting() <= self.asked - self.answered
+        assert self.sut.waiting() <= self.sent - self.answered
         group = self.sut.groups.get("g")
         if group is None:
             return
@@ -130,12 +130,12 @@ class Askers:
 @pytest.mark.parametrize("seed", range(40))
 def test_coordinator_keeps_its_invariants_for_any_order_of_requests(seed: int) -> None:
     """No request is answered twice, none waits in a phase without an end, and each member has a timer."""
-    askers = Askers(seed)
+    clients = Clients(seed)
     for _ in range(STEPS):
-        askers.step()
-        askers.check()
+        clients.step()
+        clients.check()
     generation = 0
-    for entry in askers.sut.journal:
+    for entry in clients.sut.journal:
         if isinstance(entry, JoinsCompleted):
             assert entry.generation == generation + 1, seed
         if isinstance(entry, JoinsCompleted | Loaded):
@@ -146,24 +146,24 @@ def test_coordinator_keeps_its_invariants_for_any_order_of_requests(seed: int) -
 @pytest.mark.parametrize("seed", range(0, 40, 5))
 def test_coordinator_without_requests_empties_the_group_and_answers_each_waiting_request(seed: int) -> None:
     """Without further requests, sessions and phases end one after the other until no request waits."""
-    askers = Askers(seed)
+    clients = Clients(seed)
     for _ in range(STEPS):
-        askers.step()
-    while (deadline := askers.sut.next_deadline()) is not None:
-        askers.now = max(askers.now, deadline)
-        askers.take(askers.sut.pass_time(askers.now))
-    assert {group.state for group in askers.sut.groups.values()} == {GroupState.EMPTY}
-    assert askers.sut.waiting() == set()
+        clients.step()
+    while (deadline := clients.sut.next_deadline()) is not None:
+        clients.now = max(clients.now, deadline)
+        clients.take(clients.sut.pass_time(clients.now))
+    assert {group.state for group in clients.sut.groups.values()} == {GroupState.EMPTY}
+    assert clients.sut.waiting() == set()
 
 
 def test_random_requests_reach_each_phase() -> None:
     """The seeds above lead to generations, assignments, replacements and moves."""
     happened: set[str] = set()
     for seed in range(10):
-        askers = Askers(seed)
+        clients = Clients(seed)
         for _ in range(STEPS):
-            askers.step()
-        happened |= {type(entry).__name__ for entry in askers.sut.journal}
-        happened |= {getattr(entry, "reason", "") for entry in askers.sut.journal}
+            clients.step()
+        happened |= {type(entry).__name__ for entry in clients.sut.journal}
+        happened |= {getattr(entry, "reason", "") for entry in clients.sut.journal}
     assert {"RebalanceCompleted", "Replaced", "CommitAccepted", "Loaded"} <= happened
     assert {"session", "rebalance", "sync", "left"} <= happened

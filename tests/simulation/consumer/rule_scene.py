@@ -83,15 +83,15 @@ class Member:
         """Join; return the error code of the refusal."""
         return self.refused(0, NOTHING, is_full=True)
 
-    def hears(self, owned: Assignment | None = None) -> Assignment:
+    def next_assignment(self, owned: Assignment | None = None) -> Assignment:
         """Send heartbeats until one brings an assignment, and return that."""
         answers: list[Granted] = []
 
-        def brings_one() -> bool:
+        def has_assignment() -> bool:
             answers.append(self.beat(owned))
             return answers[-1].assignment is not None
 
-        self._sut.until(brings_one)
+        self._sut.until(has_assignment)
         return answers[-1].assignment or NOTHING
 
     def whole(self, owned: Assignment = NOTHING) -> Assignment:
@@ -134,7 +134,7 @@ def pair(sut: Sut) -> tuple[Member, Member, Assignment]:
     first, second = Member(sut, "m1"), Member(sut, "m2")
     first.has_all()
     second.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     first.beat(kept)
-    second.hears()
+    second.next_assignment()
     return first, second, kept

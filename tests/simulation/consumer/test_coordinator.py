@@ -48,7 +48,7 @@ def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: 
     first.has_all()
     before = first.epoch
     assert second.join().assignment == NOTHING
-    kept = first.hears()
+    kept = first.next_assignment()
     assert (len(kept), first.epoch) == (PARTITIONS // 2, before)
     assert not second.beat().assignment
     assert first.beat(kept).member_epoch > before
@@ -62,7 +62,7 @@ def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
     whole = frozenset(consumer.topic)
     stable = [first.beat(whole, is_full=True) for _ in range(2)]
     second.join()
-    first.hears()
+    first.next_assignment()
     second.beat()
     waiting = [second.beat(NOTHING, is_full=True) for _ in range(2)]
     revoking = [first.beat(whole, is_full=True) for _ in range(2)]
@@ -89,7 +89,7 @@ def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut)
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     before = first.epoch
     first.beat(kept)
     assert first.refused(before) == code.FENCED_MEMBER_EPOCH
@@ -149,7 +149,7 @@ def test_added_partitions_of_a_subscribed_topic_are_assigned(consumer: Sut) -> N
     member = Member(consumer, "m1", topics=(topic.name,))
     assert member.join().assignment == frozenset(topic)
     grown = consumer.grow_topic(topic, 3)
-    assert member.hears() == frozenset(grown)
+    assert member.next_assignment() == frozenset(grown)
 
 
 def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut) -> None:
@@ -188,7 +188,7 @@ def test_assignor_that_members_request_assigns(consumer: Sut, assignor: str | No
     consumer.until(lambda: len(first.whole()) < 6)
     kept = first.whole()
     first.beat(kept)
-    given = second.hears()
+    given = second.next_assignment()
     assert sorted([len(kept), len(given)]) == shares
 
 
@@ -226,7 +226,7 @@ def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
     first, second = Member(consumer, "m1", rebalance_timeout_s=1.0), Member(consumer, "m2")
     first.has_all()
     second.join()
-    first.hears()
+    first.next_assignment()
 
     def is_out() -> bool:
         second.beat()
@@ -287,9 +287,9 @@ def test_released_place_is_taken_without_a_change_for_other_members(consumer: Su
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     first.beat(kept)
-    given = static.hears()
+    given = static.next_assignment()
     epoch = first.beat().member_epoch
     static.ask(-2)
     assert Member(consumer, "m3", "i").join().assignment == given
@@ -303,9 +303,9 @@ def released_pair(sut: Sut) -> tuple[Member, Assignment, Assignment]:
     first, second = Member(sut, "m1", "i1"), Member(sut, "m2", "i2")
     first.has_all()
     second.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     first.beat(kept)
-    given = second.hears()
+    given = second.next_assignment()
     second.beat(given)
     first.ask(-2)
     second.ask(-2)
@@ -350,9 +350,9 @@ def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) ->
     first, second = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     second.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     first.beat(kept)
-    given = second.hears()
+    given = second.next_assignment()
     second.beat(given)
     consumer.until(lambda: first.beat().member_epoch == second.beat().member_epoch)
     before = second.epoch
@@ -375,12 +375,12 @@ def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> N
     first, static = Member(brief_consumer, "m1"), Member(brief_consumer, "m2", "i")
     first.has_all()
     static.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     first.beat(kept)
-    static.hears()
+    static.next_assignment()
     static.ask(-2)
     assert brief_consumer.members() == {"m1", "m2"}
-    assert first.hears() == frozenset(brief_consumer.topic)
+    assert first.next_assignment() == frozenset(brief_consumer.topic)
     assert brief_consumer.members() == {"m1"}
 
 
@@ -389,12 +389,12 @@ def test_static_member_that_left_permanently_is_unknown(consumer: Sut) -> None:
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
-    first.beat(first.hears())
-    static.hears()
+    first.beat(first.next_assignment())
+    static.next_assignment()
     epoch = static.epoch
     static.ask(-1)
     assert static.ask(epoch) == Refused(code.UNKNOWN_MEMBER_ID, "Instance id i is unknown.")
-    assert first.hears() == frozenset(consumer.topic)
+    assert first.next_assignment() == frozenset(consumer.topic)
 
 
 def test_only_the_holder_can_release_its_place(consumer: Sut) -> None:
@@ -452,14 +452,14 @@ def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
-    kept = first.hears()
+    kept = first.next_assignment()
     old = first.epoch
     now = first.beat(kept).member_epoch
     partition = TopicPartition(TOPIC, min(kept).partition)
     stale = code.STALE_MEMBER_EPOCH
     of_old = 0 if consumer.rules.accepts_older_commits else stale
     assert [first.commit(epoch, partition) for epoch in (old, now, now + 1)] == [of_old, 0, stale]
-    new = TopicPartition(TOPIC, min(second.hears()).partition)
+    new = TopicPartition(TOPIC, min(second.next_assignment()).partition)
     assert [second.commit(epoch, new) for epoch in (second.epoch - 1, second.epoch)] == [stale, 0]
 
 
@@ -497,7 +497,7 @@ def test_b32_offset_fetch_refuses_an_older_epoch(consumer: Sut) -> None:
     before = first.epoch
     assert fetch(consumer, "m1", before) == Fetched(offsets={FIRST: None})
     second.join()
-    first.beat(first.hears())
+    first.beat(first.next_assignment())
     assert fetch(consumer, "m1", first.epoch) == Fetched(offsets={FIRST: None})
     assert fetch(consumer) == Fetched(offsets={FIRST: None})
     assert fetch(consumer, "m1", before) == Refused(code.STALE_MEMBER_EPOCH)

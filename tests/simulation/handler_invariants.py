@@ -1,4 +1,4 @@
-"""What the handlers of all processors in a simulation did, and what must hold of it.
+"""The invariants of the handlers of all processors in a simulation.
 
 - A commit covers exactly the finished records: those that its owner finished or sent to the dead letters, and those
   that the committed offset covered with which its owner began. A later commit covers all that an earlier one covered.
@@ -55,7 +55,7 @@ def key_of(partition: TopicPartition, offset: int) -> bytes | None:
 
 
 def coverage(committed: OffsetAndMetadata | None) -> Callable[[int], bool]:
-    """Return the function that says of an offset whether this committed offset covers it."""
+    """Return a predicate: whether this committed offset covers an offset."""
     if committed is None:
         return lambda _: False
     base, finished = committed.offset, decode(committed.metadata, committed.offset)
@@ -144,8 +144,8 @@ class Situation(Enum):
     REPEATED = "a record was finished again by another owner"
 
 
-class Handling:
-    """Looks at everything that the processors of a simulation do, and raises Violation.
+class HandlerInvariants:
+    """Checks every step of the processors of a simulation; raises Violation.
 
     Args:
         now: Returns the time.
