@@ -13,5 +13,10 @@ while true; do
   # A signal interrupts the wait, although the program may still run.
   kill -0 "$program" 2>/dev/null || break
 done
+# If the program ended immediately after the signal, `code` is the code of the signal, and the shell still has the code
+# of the program.
+wait "$program" 2>/dev/null
+last=$?
+[ "$last" -eq 127 ] || code=$last
 sleep 1
 exit "$code"
