@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from consumer_membership.membership.events import Polled
 
-#: How often the counts are read while the next poll calls a callback again that raised, and when calm ends.
+#: How often the counts are read while a callback that raised waits for the next poll; the delay at the end of a calm.
 PROGRESS_SAMPLE_S = 0.25
 #: How long records make a member an active one (`heartbeat.active.interval.ms`), and how often it is sampled then.
 ACTIVE_S = 1.0
@@ -48,7 +48,7 @@ class ProgressSampler:
 
     def start(self) -> None:
         """Begin to sample."""
-        self._sample_at(self._loop.time() + PROGRESS_SAMPLE_S)
+        self._schedule()
 
     def stop(self) -> None:
         """End sampling."""
@@ -73,6 +73,9 @@ class ProgressSampler:
 
     def _sample_and_go_on(self) -> None:
         self.sample()
+        self._schedule()
+
+    def _schedule(self) -> None:
         now = self._loop.time()
         if self._retries_at_poll():
             self._sample_at(now + PROGRESS_SAMPLE_S)
