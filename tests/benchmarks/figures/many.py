@@ -24,8 +24,8 @@ CPU_FACTOR, MORE_THREADS, MORE_FILES = 1.5, 5, 10
 IDLE_S, OFTEN_S = 1.0, 0.02
 """How often each consumer is polled: seldom, and often."""
 
-_SETTLE_S, _QUICK_SETTLE_S = 40.0, 10.0
-"""Additional connections of the start are closed when they have been idle for half a minute."""
+_SETTLE_S = 40.0
+"""Also in a quick run: connections that only the start needs are closed when they have been idle for half a minute."""
 
 _WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
 _READY_S = 180.0
@@ -94,7 +94,7 @@ def _measure(bench: Bench, side: Side, costs: Costs, count: int, every_s: float)
         ready = worker.expect("ready", _READY_S)
         if ready.facts["missing"]:
             raise WorkerFailedError(f"{ready.facts['missing']} of {count} consumers got no partition")
-        time.sleep(_QUICK_SETTLE_S if bench.is_quick else _SETTLE_S)
+        time.sleep(_SETTLE_S)
         process = psutil.Process(worker.pid)
         began, used = time.monotonic(), cpu_s(process)
         time.sleep(_QUICK_WATCH_S if bench.is_quick else _WATCH_S)
