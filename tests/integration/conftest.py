@@ -34,7 +34,10 @@ def own_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Itera
         yield broker
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def late_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let members of this process learn late of an older holder: a busy machine can need longer than 2 s for a join."""
+    """Let members of this process learn late of an older holder: a busy machine can need longer than 2 s for a join.
+
+    A test starts the newest holder last. Members in other processes keep the time of 2 s.
+    """
     monkeypatch.setattr(claim, "NEWEST_FOR_S", PATIENCE_S)

@@ -25,7 +25,7 @@ from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, HEARTB
 from tests.support.versions import NEWEST
 from tests.support.waiting import async_wait_until, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("late_newcomers")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODES = 3
 KEYS = 6

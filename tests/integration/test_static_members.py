@@ -34,7 +34,7 @@ from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST, OLDEST
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("late_newcomers")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", params=reversed(SUPPORTED_VERSIONS))

@@ -35,7 +35,7 @@ from tests.support.proxy import CONSUMER_GROUP_DESCRIBE, FIND_COORDINATOR, HEART
 from tests.support.versions import NEWEST, OLDEST
 from tests.support.victim import Order
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("late_newcomers")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 #: So many descriptions of its group show that a member still waits for its id, and has not taken it over.
 DESCRIPTIONS = 4
