@@ -62,7 +62,8 @@ def group(kafka: Broker) -> Iterator[MakeHearing]:
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": group_id,
             "auto.offset.reset": "earliest",
-            "health.stuck.after.ms": 1500,
+            # On a busy machine a partition's end can be unknown for seconds, which is also an event then.
+            "health.stuck.after.ms": 600_000,
         }
         hearing = Hearing(Consumer(settings | {key.replace("_", "."): value for key, value in config.items()}))
         made.append(hearing)
@@ -100,7 +101,10 @@ def test_on_event_reports_each_member_s_partitions_and_end_in_order(
 
     second = group(**settings)
     second.consumer.subscribe([topic])
-    poll_all_until(lambda: K.ASSIGNED in second.kinds, "the second assignment", first, second)
+    # Each consumer calls its callbacks on its own thread.
+    poll_all_until(
+        lambda: K.REVOKED in first.kinds and K.ASSIGNED in second.kinds, "the second assignment", first, second
+    )
     assert first.kinds == [K.JOINED, K.ASSIGNED, K.REVOKED]
     assert second.kinds == [K.JOINED, K.ASSIGNED]
     assert first.last(K.REVOKED).partitions == second.last(K.ASSIGNED).partitions
@@ -151,12 +155,6 @@ def test_on_event_reports_a_cut_network_although_a_callback_blocks(kafka: Broker
         )
         hearing.consumer.subscribe([topic])
         poll_all_until(lambda: K.ASSIGNED in hearing.kinds, "an assignment", hearing)
-        # Where it ends is known: without that it would be stuck after a second and a half here.
-        poll_all_until(
-            lambda: [one.end for one in hearing.consumer.health().partitions.values()] == [0],
-            "the end of the log",
-            hearing,
-        )
         proxy.cut()
         poll_all_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, "silence", hearing)
         assert "no heartbeat response" in hearing.last(K.HEARTBEAT_SILENCE).cause
@@ -199,7 +197,7 @@ def test_unclosed_consumer_is_collected_although_its_event_callback_refers_to_it
 def test_on_event_reports_a_stuck_partition_with_its_cause_and_its_recovery(kafka: Broker, group: MakeHearing) -> None:
     """An open transaction causes an event with the partition and the cause; no other event reports it."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
-    hearing = group(group_protocol="consumer", heartbeat_interval_ms=200)
+    hearing = group(group_protocol="consumer", heartbeat_interval_ms=200, health_stuck_after_ms=3000)
     hearing.consumer.subscribe([topic])
     poll_all_until(lambda: K.ASSIGNED in hearing.kinds, "an assignment", hearing)
     writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
