@@ -53,6 +53,11 @@ def logger_of(kept: Kept) -> logging.Logger:
     return made
 
 
+def is_of_busy_broker(line: str) -> bool:
+    """Whether this is the warning of a broker that did not read the first request of a connection in time."""
+    return "did not respond within" in line
+
+
 @pytest.fixture(scope="module")
 def topic(kafka: Broker) -> str:
     """An empty topic."""
@@ -99,7 +104,7 @@ def test_logger_without_debug_gets_joins_and_assignments_but_no_heartbeats(kafka
     with Consumer(config, logger=logger) as consumer:
         consumer.subscribe([topic])
         wait_until(consumer.assignment, "an assignment", between=lambda: consumer.poll(0.1))
-    assert {record.levelno for record in kept.records} == {logging.INFO}
+    assert {record.levelno for record in kept.records if not is_of_busy_broker(record.getMessage())} == {logging.INFO}
     texts = " ".join(record.getMessage() for record in kept.records)
     assert f"Adding newly assigned partitions: {topic}-0" in texts
     assert "Revoking previously assigned partitions" in texts
@@ -116,7 +121,7 @@ def test_debug_without_a_logger_writes_librdkafka_s_form_to_stderr(kafka: Broker
         timeout=PROCESS_S,
         check=True,
     )
-    lines = done.stderr.splitlines()
+    lines = [line for line in done.stderr.splitlines() if not is_of_busy_broker(line)]
     assert [
         line for line in lines if not re.match(r"%\d\|\d+\.\d{3}\|[A-Z_0-9]+\|rdkafka#\w+-\d+\| \[thrd:", line)
     ] == []
