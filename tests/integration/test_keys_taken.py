@@ -119,6 +119,8 @@ def test_connection_keys_let_a_member_read_and_commit(kafka: Broker, protocol: s
                 "group.id": unique("group"),
                 "group.protocol": protocol,
                 "auto.offset.reset": "earliest",
+                # An automatic commit would leave nothing to commit, which is an error.
+                "enable.auto.commit": False,
                 key: value,
             }
         )

@@ -54,6 +54,8 @@ def consumer_of(broker: Broker, protocol: str = "consumer", reset: str = "by_dur
             "group.id": unique("group"),
             "group.protocol": protocol,
             "auto.offset.reset": reset,
+            # An automatic commit would leave nothing to commit, which is an error.
+            "enable.auto.commit": False,
         }
     )
 
