@@ -28,7 +28,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import commit, create_topic, open_transaction, produce, unique
 from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -64,12 +64,13 @@ def test_read_on_group_and_topic_is_enough_for_a_static_consumer_and_its_takeove
     """READ on the group and on the topic is enough to join, fetch, commit, and take over a static member's place."""
     servers, group = broker.bootstrap_servers, unique("group")
     allow_reading(broker, group, topic)
-    with Worker(servers, group, [topic], group_instance_id="i", **mode) as former:
+    # With automatic commits, the commit below could have nothing left to commit, which is an error.
+    with Worker(servers, group, [topic], group_instance_id="i", enable_auto_commit=False, **mode) as former:
         former.wait(lambda w: len(w.notes.records) == RECORDS, "all records")
         former.do(lambda consumer: consumer.commit(asynchronous=False))
         with Worker(servers, group, [topic], group_instance_id="i", **mode) as newcomer:
             newcomer.settled(2)
-            found = newcomer.consumer.committed([Partition(topic, 0), Partition(topic, 1)], 20)
+            found = newcomer.consumer.committed([Partition(topic, 0), Partition(topic, 1)], PATIENCE_S)
             assert sum(one.offset for one in found) == RECORDS
             # In a classic group, the former holder is also fenced.
             former.wait(lambda w: bool(w.notes.errors), "its fatal error")
@@ -165,7 +166,7 @@ def test_hand_over_without_read_on_the_helper_group_works_like_wait(
         former.settled(2)
         with Worker(servers, group, [topic], **config) as newcomer:
             newcomer.wait(lambda _: caplog.text.count(warning) == 2, "the warnings of both")
-            assert newcomer.consumer.membership().waits_for == "group.instance.id"
+            newcomer.wait(lambda w: w.consumer.membership().waits_for == "group.instance.id", "its wait for the id")
             owned = former.owned
             former.stop()
             newcomer.settled(2)
@@ -183,7 +184,7 @@ def is_commit_denied(broker: Broker, group: str, topic: str) -> bool:
 
 def surveyed(broker: Broker, group: str) -> GroupSurvey:
     """What `consumer-membership doctor` requests."""
-    return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=20).survey(group)
+    return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=PATIENCE_S).survey(group)
 
 
 def test_survey_names_open_transactions_only_with_read_and_describe(broker: Broker, topic: str) -> None:
@@ -246,11 +247,11 @@ def test_transactional_producer_needs_write_on_transactional_id_and_topic(broker
         member.settled(1)
         metadata = member.consumer.consumer_group_metadata()
         producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
-        producer.init_transactions(20)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         producer.produce(topic, b"out")
-        producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, 20)
-        producer.commit_transaction(20)
+        producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, PATIENCE_S)
+        producer.commit_transaction(PATIENCE_S)
         for kind, name, error in (
             (ResourceType.TOPIC, source, KafkaError.TOPIC_AUTHORIZATION_FAILED),
             (ResourceType.GROUP, group, KafkaError.GROUP_AUTHORIZATION_FAILED),
@@ -258,22 +259,22 @@ def test_transactional_producer_needs_write_on_transactional_id_and_topic(broker
             forbid(servers, kind, name, AclOperation.READ)
             producer.begin_transaction()
             with pytest.raises(KafkaException) as refused:
-                producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, 20)
+                producer.send_offsets_to_transaction([Partition(source, 0, 0)], metadata, PATIENCE_S)
             assert refused.value.args[0].code() == error
-            producer.abort_transaction(20)
+            producer.abort_transaction(PATIENCE_S)
         read_only = create_topic(servers, unique("read-only"))
         allow(servers, ResourceType.TOPIC, read_only, AclOperation.READ)
         producer.begin_transaction()
         producer.produce(read_only, b"out")
         with pytest.raises(KafkaException) as refused:
-            producer.commit_transaction(20)
+            producer.commit_transaction(PATIENCE_S)
         assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        producer.abort_transaction(20)
+        producer.abort_transaction(PATIENCE_S)
         member.take_raised()
     denied = unique("tx")
     forbid(servers, ResourceType.TRANSACTIONAL_ID, denied, AclOperation.WRITE)
     with pytest.raises(KafkaException) as refused:
-        Producer({"bootstrap.servers": servers, "transactional.id": denied}).init_transactions(20)
+        Producer({"bootstrap.servers": servers, "transactional.id": denied}).init_transactions(PATIENCE_S)
     assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
