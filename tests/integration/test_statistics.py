@@ -72,9 +72,14 @@ class Told:
         return found
 
     def partition(self) -> dict[str, Any]:
-        """The topic's one partition."""
-        shown = self.document()["topics"][self.topic]["partitions"]["0"]
-        return {name: shown[name] for name in FIELDS}
+        """The topic's one partition, once its watermarks are known: librdkafka requests them in the background."""
+
+        def look() -> dict[str, Any] | None:
+            shown = self.document()["topics"][self.topic]["partitions"]["0"]
+            known = [shown[name] for name in ("lo_offset", "hi_offset", "ls_offset", "fetch_state")]
+            return {name: shown[name] for name in FIELDS} if known == [0, RECORDS, RECORDS, "active"] else None
+
+        return wait_until(look, "the watermarks", seen=lambda: self.latest[-1:])
 
     def coordinator(self) -> dict[str, int]:
         """The number of each request to the coordinator."""
