@@ -15,7 +15,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.frameworks.environments import FASTSTREAM, environment
 from tests.frameworks.members import PARTITIONS, Journey, Member, Outcome
-from tests.support.kafka import create_topic, produce, read_committed, unique
+from tests.support.kafka import create_topic, produce, read_committed, unique, wait_for_end_of_transactions
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -65,6 +65,7 @@ def test_quixstreams_counts_every_record_once(kafka: Broker, tmp_path: Path, gua
         made, outcome = journey(python, whose, kafka, "app_quixstreams.py", output, guarantee, folder)
         assert outcome == GOOD, whose
         counts = defaultdict(list)
+        wait_for_end_of_transactions(kafka.bootstrap_servers, output)
         for message in read_committed(kafka.bootstrap_servers, output):
             number, count = (message.value() or b"").decode().split()
             counts[int(number) % PARTITIONS].append(int(count))

@@ -23,7 +23,14 @@ from confluent_kafka import KafkaError
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import appended, create_topic, produce, read_committed, unique
+from tests.support.kafka import (
+    appended,
+    create_topic,
+    produce,
+    read_committed,
+    unique,
+    wait_for_end_of_transactions,
+)
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, Proxy
 from tests.support.seeds import seed_for
@@ -150,6 +157,11 @@ class Crew:
         """The results that readers of committed records see, and how often."""
         return Counter(message.value() for message in read_committed(self.servers, self.out))
 
+    def final_results(self) -> Counter[bytes | None]:
+        """The same when no transaction is open."""
+        wait_for_end_of_transactions(self.servers, self.out)
+        return self.results()
+
     def expected(self) -> Counter[bytes | None]:
         """Each record's result, once."""
         return Counter(b"invoice for %d" % number for number in range(self.records))
@@ -198,7 +210,7 @@ def test_workers_killed_at_random_write_each_result_once(
     ]
     written = appended(crew.servers, crew.out)
     print(f"{records} records, {kills} workers killed, {written} offsets in the out topic")
-    assert crew.results() == crew.expected()
+    assert crew.final_results() == crew.expected()
 
 
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
@@ -214,7 +226,7 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction", transaction_s=NEVER_S)
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), zombie.said
-    other = crew.worker(instances[1])
+    other = crew.worker(instances[1], transaction_s=NEVER_S)
     crew.wait_for_the_end()
     assert crew.results() != crew.expected()
     zombie.process.send_signal(signal.SIGCONT)
@@ -228,7 +240,7 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     (refusal,) = zombie.refusals
     print(refusal)
     assert re.fullmatch(rf"not written, {BATCH} records: .*(generation|member).*", refusal, re.IGNORECASE)
-    assert crew.results() == crew.expected()
+    assert crew.final_results() == crew.expected()
 
 
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
@@ -249,7 +261,7 @@ def test_stopped_processor_aborts_its_transaction_and_works_again(
     for worker in (zombie, other):
         worker.process.send_signal(signal.SIGTERM)
     assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.said
-    assert crew.results() == crew.expected()
+    assert crew.final_results() == crew.expected()
 
 
 def test_worker_ends_after_its_transaction_timed_out(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
@@ -258,7 +270,7 @@ def test_worker_ends_after_its_transaction_timed_out(broker: Broker, tmp_path: P
     zombie = crew.worker(None, stops_before="commit_transaction")
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), zombie.said
-    other = crew.worker(None)
+    other = crew.worker(None, transaction_s=NEVER_S)
     crew.wait_for_the_end()
     zombie.process.send_signal(signal.SIGCONT)
     assert zombie.process.wait(TRANSACTION_ENDS_S) == 1, zombie.said
@@ -267,7 +279,7 @@ def test_worker_ends_after_its_transaction_timed_out(broker: Broker, tmp_path: P
     other.process.send_signal(signal.SIGTERM)
     assert other.process.wait(TRANSACTION_ENDS_S) == 0, other.said
     assert other.refusals == []
-    assert crew.results() == crew.expected()
+    assert crew.final_results() == crew.expected()
 
 
 def test_late_transaction_commit_cannot_end_a_later_transaction(
@@ -280,7 +292,7 @@ def test_late_transaction_commit_cannot_end_a_later_transaction(
     crew = Crew(broker, tmp_path, BATCH, held)
     proxy = held.enter_context(Proxy(crew.servers))
     proxy.delay(END_TXN, resets=True)
-    worker = crew.worker(None, servers=proxy.address)
+    worker = crew.worker(None, servers=proxy.address, transaction_s=NEVER_S)
     proxy.wait(lambda: proxy.is_late, "a commit")
     crew.wait_for_the_end()
     crew.produce(BATCH)
@@ -290,4 +302,4 @@ def test_late_transaction_commit_cannot_end_a_later_transaction(
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(TRANSACTION_ENDS_S) == 0, worker.said
     assert worker.refusals == []
-    assert crew.results() == crew.expected()
+    assert crew.final_results() == crew.expected()

@@ -17,7 +17,14 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import HandlerError
 from consumer_membership.processing.dead_letter_headers import DeadLetter
 from tests.integration.processors import Handled, Run, committed, running, value_of
-from tests.support.kafka import create_topic, delete_topic, produce, read_committed, unique
+from tests.support.kafka import (
+    create_topic,
+    delete_topic,
+    produce,
+    read_committed,
+    unique,
+    wait_for_end_of_transactions,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -40,7 +47,8 @@ class Place:
         producer.flush()
 
     def letters(self) -> list[DeadLetter]:
-        """Return the dead letters in the topic."""
+        """Return the dead letters in the topic, when no transaction is open in it."""
+        wait_for_end_of_transactions(self.servers, self.letters_topic)
         return [DeadLetter.of(message) for message in read_committed(self.servers, self.letters_topic)]
 
     def wait_for_commit(self, offset: int) -> None:

@@ -17,7 +17,7 @@ from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.transactional_producer import ConnectionFailures, TransactionalProducer
 from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
-from tests.support.kafka import create_topic, read_committed, unique
+from tests.support.kafka import create_topic, read_committed, unique, wait_for_end_of_transactions
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -26,8 +26,8 @@ from tests.support.waiting import PATIENCE_S, wait_until
 LOG = logging.getLogger("consumer_membership.processing")
 #: The answer to EndTxn 1: throttle time and error code.
 ANSWER = struct.Struct(">ih")
-#: Shorter than librdkafka's own: the second attempt of a request comes within a test.
-SOCKET_TIMEOUT_MS = 1500
+#: Shorter than librdkafka's own: the second attempt of a request comes within a test. A busy broker responds sooner.
+SOCKET_TIMEOUT_MS = 5000
 
 
 # ---- librdkafka's lines ----------------------------------------------------------------------------------------------
@@ -84,7 +84,8 @@ def config() -> dict[str, str | int | float | bool]:
 
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
-    """The values that readers of committed records get."""
+    """The values that readers of committed records get when no transaction is open."""
+    wait_for_end_of_transactions(servers, topic)
     return [message.value() for message in read_committed(servers, topic)]
 
 

@@ -22,7 +22,14 @@ from consumer_membership.processing.transactions import (
     default_transactional_id,
 )
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import appended, create_topic, produce, read_committed, unique
+from tests.support.kafka import (
+    appended,
+    create_topic,
+    produce,
+    read_committed,
+    unique,
+    wait_for_end_of_transactions,
+)
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, INIT_PRODUCER_ID, Proxy
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -76,7 +83,8 @@ class Stage:
         transactions.commit([OutputRecord(self.out, value)], offsets, self.consumer.consumer_group_metadata())
 
     def written(self) -> list[str]:
-        """The outputs that readers of committed records get."""
+        """The outputs that readers of committed records get when no transaction is open."""
+        wait_for_end_of_transactions(self.servers, self.out)
         return [(message.value() or b"").decode() for message in read_committed(self.servers, self.out)]
 
     def wait_for(self, transactions: int) -> None:
@@ -334,7 +342,8 @@ def test_transaction_beyond_its_timeout_is_aborted_and_can_be_repeated(broker: B
     """Brokers fence the producer as they would for a second process with its id; here another producer continues."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
-    transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=1000)
+    # Later than a busy broker needs for the first transaction.
+    transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=5000)
     stage.commit(transactions, "one", 1)
     stage.wait_for(1)
     proxy.hold_from(END_TXN)

@@ -120,12 +120,30 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
 
 def appended(bootstrap_servers: str, topic: str) -> int:
     """The number of offsets in a topic, whether committed or not."""
-    config = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_uncommitted"}
+    return sum(_ends(bootstrap_servers, topic, "read_uncommitted"))
+
+
+def wait_for_end_of_transactions(bootstrap_servers: str, topic: str) -> None:
+    """Return when no transaction is open in the topic.
+
+    A commit marks each partition of its transaction separately, so committed offsets may be visible before the records.
+    """
+    wait_until(
+        lambda: (
+            _ends(bootstrap_servers, topic, "read_committed") == _ends(bootstrap_servers, topic, "read_uncommitted")
+        ),
+        f"the end of the transactions in {topic}",
+    )
+
+
+def _ends(bootstrap_servers: str, topic: str, isolation_level: str) -> list[int]:
+    """The end of each partition for readers with this isolation level."""
+    config = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": isolation_level}
     reader = Consumer(config)
-    partitions = [TopicPartition(topic, number) for number in reader.list_topics(topic).topics[topic].partitions]
-    ends = [reader.get_watermark_offsets(partition, _TIMEOUT_S)[1] for partition in partitions]
+    numbers = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+    ends = [reader.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1] for number in numbers]
     reader.close()
-    return sum(ends)
+    return ends
 
 
 def _enqueue(
@@ -163,22 +181,32 @@ def commit(bootstrap_servers: str, group: str, *partitions: TopicPartition) -> N
     consumer.close()
 
 
-def open_transaction(bootstrap_servers: str, topic: str, name: str) -> Producer:
-    """Open a transaction with one record in partition 0; the broker aborts it after ten minutes."""
+def open_transaction(bootstrap_servers: str, topic: str, name: str, partition: int = 0) -> Producer:
+    """Open a transaction with one record in this partition; the broker aborts it after ten minutes."""
     settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000}
     producer = Producer(settings)
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
-    producer.produce(topic, b"held", partition=0)
+    producer.produce(topic, b"held", partition=partition)
     producer.flush(_TIMEOUT_S)
     return producer
 
 
 def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
-    """Set these dynamic configurations of the group, as an operator does."""
+    """Set these dynamic configurations of the group, as an operator does, and return when the broker has them.
+
+    The response is the controller's, and the broker reads them from the metadata log after it.
+    """
     changed = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
     ]
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result()
+    admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+    asked = ConfigResource(ConfigResource.Type.GROUP, group)
+
+    def has_them() -> bool:
+        found = admin.describe_configs([asked], request_timeout=_TIMEOUT_S)[asked].result()
+        return {name: found[name].value for name in settings if name in found} == dict(settings)
+
+    wait_until(has_them, f"{dict(settings)} of {group}")
