@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewPartitions
-
 from consumer_membership.observe.findings import Cause
 from tests.observe.incidents import RAW, Between, Incident, Stage, app, application, incident, nothing
 from tests.support.consumer_thread import ConsumerThread
@@ -76,8 +74,7 @@ def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStac
 
 def grown(stage: Stage, topic: str, _: ConsumerThread[Any]) -> None:
     """Grow the topic to nine partitions, which no member has seen yet."""
-    admin = AdminClient({"bootstrap.servers": stage.servers})
-    admin.create_partitions([NewPartitions(topic, 9)])[topic].result()
+    stage.grow(topic, 9)
     # Coordinators learn of the partitions later than brokers serve them; wait until another group has all nine.
     with application(RAW, stage.servers, unique("another"), topic, group_protocol="consumer") as another:
         another.has(9)

@@ -19,8 +19,8 @@ from consumer_membership.observe.findings import Cause
 from consumer_membership.translation.offset_metadata import FinishedOffsets, encode
 from tests.support.acls import delete_rule, forbid
 from tests.support.consumer_thread import ConsumerThread
-from tests.support.kafka import create_topic, delete_topic, produce, unique
-from tests.support.waiting import wait_until
+from tests.support.kafka import create_topic, delete_topic, open_transaction, produce, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
 RAW, OURS = RawConsumer, Consumer
 #: What is done between two samples of the group: by then something has happened.
@@ -52,7 +52,7 @@ class Stage:
     @property
     def admin(self) -> GroupAdmin:
         """Return an admin of the broker."""
-        return GroupAdmin({"bootstrap.servers": self.servers}, timeout_s=20.0)
+        return GroupAdmin({"bootstrap.servers": self.servers}, timeout_s=PATIENCE_S)
 
     def topic(self, partitions: int = 2, records: int = 0) -> str:
         """Create a topic with records."""
@@ -60,6 +60,15 @@ class Stage:
         if records:
             produce(self.servers, name, records)
         return name
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Increase the number of partitions, and return when the broker serves them."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        wait_until(
+            lambda: len(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions) == partitions,
+            f"{partitions} partitions of {topic}",
+        )
 
     def write(self, topic: str, count: int = 10) -> None:
         """Write more records."""
@@ -216,12 +225,8 @@ def transaction_is_left_open(stage: Stage, group: str, stack: ExitStack, kind: A
     topic = stage.topic(1, 10)
     reader = app(stage, stack, kind, group, topic, group_protocol=protocol, isolation_level="read_committed").has(1)
     stage.caught_up(group)
-    producer = Producer({"bootstrap.servers": stage.servers, "transactional.id": unique("left-open")})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce(topic, b"held", partition=0)
-    producer.flush(20)
-    stack.callback(producer.abort_transaction, 20)
+    producer = open_transaction(stage.servers, topic, unique("left-open"))
+    stack.callback(producer.abort_transaction, PATIENCE_S)
     assert reader.notes.assigned
     return lambda: stage.write(topic)
 
@@ -310,8 +315,7 @@ def topic_has_grown(stage: Stage, group: str, stack: ExitStack) -> Between:
     """The leader of a classic group has old metadata."""
     topic = stage.topic(2)
     app(stage, stack, RAW, group, topic, topic_metadata_refresh_interval_ms=-1).has(2)
-    admin = AdminClient({"bootstrap.servers": stage.servers})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
+    stage.grow(topic, 4)
     stage.settled(group, 1)
     return nothing
 
@@ -416,7 +420,7 @@ def one_key_has_all(stage: Stage, group: str, stack: ExitStack) -> Between:
     producer = Producer({"bootstrap.servers": stage.servers})
     for _ in range(1_000):
         producer.produce(topic, b"x", partition=0)
-    producer.flush(20)
+    assert producer.flush(PATIENCE_S) == 0
     member = app(stage, stack, RAW, group, topic, enable_auto_commit=False).has(5)
     at = [0]
 

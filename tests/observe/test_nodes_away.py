@@ -12,7 +12,7 @@ from consumer_membership.observe.observation import observe
 from tests.observe.incidents import RAW, Stage, application
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ _PROPERTIES = {
 def leaders(servers: str, topic: str) -> dict[int, int]:
     """Return the leader of each partition, or -1."""
     admin = AdminClient({"bootstrap.servers": servers})
-    told = admin.list_topics(topic, timeout=20).topics[topic]
+    told = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
     return {number: one.leader for number, one in told.partitions.items()}
 
 
@@ -36,7 +36,7 @@ def on_nodes(servers: str, *nodes: int) -> str:
     name = unique("topic")
     admin = AdminClient({"bootstrap.servers": servers})
     topic = NewTopic(name, num_partitions=len(nodes), replica_assignment=[[node] for node in nodes])
-    admin.create_topics([topic], operation_timeout=20)[name].result()
+    admin.create_topics([topic], operation_timeout=PATIENCE_S)[name].result()
     wait_until(
         lambda: leaders(servers, name) == dict(enumerate(nodes)), "the leaders", seen=lambda: leaders(servers, name)
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
 
@@ -23,7 +22,8 @@ from tests.observe.incidents import (
     nothing,
 )
 from tests.support.acls import allow
-from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.kafka import create_topic, delete_topic, open_transaction, produce, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 
 UNSEEN: list[Incident] = []
 
@@ -66,7 +66,8 @@ def topic_is_made_anew_below_a_member(stage: Stage, group: str, stack: ExitStack
     app(stage, stack, RAW, group, topic, auto_offset_reset="error").has(1)
     stage.caught_up(group)
     delete_topic(stage.servers, topic)
-
+    # The coordinator learns of the deletion later than Metadata does.
+    wait_until(lambda: not stage.admin.committed(group), "the deletion of the group's offsets")
     create_topic(stage.servers, topic, 1)
     produce(stage.servers, topic, 5)
     return lambda: stage.write(topic)
@@ -79,12 +80,8 @@ def two_transactions_are_left_open(stage: Stage, group: str, stack: ExitStack) -
     app(stage, stack, RAW, group, topic, isolation_level="read_committed").has(3)
     stage.caught_up(group)
     for partition in (0, 1):
-        producer = Producer({"bootstrap.servers": stage.servers, "transactional.id": unique("left-open")})
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        producer.produce(topic, b"held", partition=partition)
-        producer.flush(20)
-        stack.callback(producer.abort_transaction, 20)
+        producer = open_transaction(stage.servers, topic, unique("left-open"), partition)
+        stack.callback(producer.abort_transaction, PATIENCE_S)
     return lambda: stage.write(topic, 30)
 
 
