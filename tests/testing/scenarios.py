@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer, MemberState
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: How long it waits for something that must not come.
 QUIET_S = 0.5
@@ -136,12 +136,15 @@ def join(consumer: Consumer, partitions: int = 1) -> None:
 
 def rounds(consumers: list[Consumer], is_over: Callable[[], bool]) -> None:
     """Poll the consumers in turn until this is true."""
-    for _ in range(600):
-        if is_over():
-            return
+
+    def poll() -> None:
         for consumer in consumers:
             assert consumer.poll(0.05) is None
-    raise AssertionError([consumer.membership() for consumer in consumers])
+
+    def seen() -> object:
+        return [consumer.membership() for consumer in consumers]
+
+    wait_until(is_over, "the members' state", between=poll, seen=seen)
 
 
 def code_of(caught: pytest.ExceptionInfo[KafkaException]) -> int:

@@ -35,12 +35,12 @@ def test_application(kafka_broker, kafka_topic, kafka_group, number):
     with pathlib.Path("servers").open("a") as file:
         file.write(servers + "\\n")
     producer = Producer({"bootstrap.servers": servers})
-    assert len(producer.list_topics(kafka_topic, timeout=30).topics[kafka_topic].partitions) == 2
+    assert len(producer.list_topics(kafka_topic, timeout=60).topics[kafka_topic].partitions) == 2
     producer.produce(kafka_topic, b"1")
     producer.flush()
     with Consumer({"bootstrap.servers": servers, "group.id": kafka_group, "auto.offset.reset": "earliest"}) as consumer:
         consumer.subscribe([kafka_topic])
-        assert consumer.poll(30).value() == b"1"
+        assert consumer.poll(60).value() == b"1"
 """
 
 
