@@ -28,13 +28,14 @@ from consumer_membership import Consumer, TopicPartition
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import draw_ports
+from consumer_membership.membership.consumer import claim
 from tests.support.brokers import RunBrokers
 from tests.support.documents import DOCS
-from tests.support.kafka import commit, create_topic, produce, read_committed, unique
+from tests.support.kafka import commit, create_topic, produce, read_committed, unique, wait_for_end_of_transactions
 from tests.support.prometheus import promtool
 from tests.support.secured import Materials, Way, client_config
 from tests.support.versions import NEWEST
-from tests.support.waiting import PROCESS_S, wait_until
+from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -58,12 +59,8 @@ def run(example: str, kafka: Broker, topic: str, *arguments: str) -> list[str]:
 
 
 def lines_of(process: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the output lines of a process that ended with exit code 0 and no errors.
-
-    On a busy machine, librdkafka's producer logs how many events its background queue still has at the end.
-    """
-    errors = [line for line in process.stderr.splitlines() if "|BGQUEUE|" not in line]
-    assert (process.returncode, errors) == (0, [])
+    """Return the output lines of a process that ended with exit code 0 and no errors."""
+    assert (process.returncode, process.stderr) == (0, "")
     return process.stdout.splitlines()
 
 
@@ -82,7 +79,7 @@ def committed_of(kafka: Broker, group: str) -> int:
 def answer(url: str) -> str:
     """Return the body of the response, empty without one; also for a status of 503."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - loopback
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:  # noqa: S310 - loopback
             return str(response.read().decode())
     except urllib.error.HTTPError as error:
         return error.read().decode()
@@ -125,12 +122,14 @@ def in_process(kafka: Broker, *arguments: str) -> Iterator[subprocess.Popen[str]
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """Wait for the end of the process and return its output.
+    """Wait for the end of the process and return its output without the warnings of a busy machine.
 
     librdkafka logs a line (BGQUEUE) if a producer is closed before its background thread has served the last event.
+    This package logs a warning if a broker did not read the first request of a connection in time.
     """
     stdout, stderr = process.communicate(timeout=280)
-    errors = "".join(line for line in stderr.splitlines(keepends=True) if "|BGQUEUE|" not in line)
+    of_load = ("|BGQUEUE|", "did not respond within")
+    errors = "".join(line for line in stderr.splitlines(keepends=True) if not any(words in line for words in of_load))
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, errors)
 
 
@@ -234,6 +233,7 @@ def test_exactly_once(kafka: Broker, topic: str) -> None:
         finished = ended(process)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert sum(int(line.removesuffix(" records")) for line in finished.stdout.splitlines()) == RECORDS
+    wait_for_end_of_transactions(kafka.bootstrap_servers, out)
     results = Counter(message.value() for message in read_committed(kafka.bootstrap_servers, out))
     assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
 
@@ -418,6 +418,7 @@ def test_processor_exactly_once(kafka: Broker, topic: str) -> None:
     """Each result occurs once for read_committed consumers, the offsets reach the end, and SIGTERM ends it cleanly."""
     out = unique("out")
     assert stopped("processor_exactly_once", kafka, topic, "-o", out) == [f"{RECORDS} records"]
+    wait_for_end_of_transactions(kafka.bootstrap_servers, out)
     results = Counter(message.value() for message in read_committed(kafka.bootstrap_servers, out))
     assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
 
@@ -491,8 +492,10 @@ class Webhook(http.server.BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_alert_on_event(kafka: Broker, topic: str) -> None:
+def test_alert_on_event(kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The webhook receives the fatal error of a member whose place another process takes over."""
+    # A join can take longer than 2 s on a busy machine, after which the newer consumer would wait.
+    monkeypatch.setattr(claim, "NEWEST_FOR_S", PATIENCE_S)
 
     class Handler(Webhook):
         received = queue.SimpleQueue()
@@ -510,9 +513,9 @@ def test_alert_on_event(kafka: Broker, topic: str) -> None:
             with Consumer(config) as consumer:
                 consumer.subscribe([topic])
                 consumer.poll(0.1)
-                alerts = [Handler.received.get(timeout=60)]
+                alerts = [Handler.received.get(timeout=PATIENCE_S)]
                 while alerts[-1]["event"] != "fatal":
-                    alerts.append(Handler.received.get(timeout=60))
+                    alerts.append(Handler.received.get(timeout=PATIENCE_S))
             finished = ended(process)
         server.shutdown()
     assert {(one["status"], one["group"], one["member"]) for one in alerts} == {("firing", topic, "worker-1")}
@@ -563,7 +566,7 @@ def check_application(example: str, kafka: Broker, topic: str, monkeypatch: pyte
     with in_process(kafka, "-m", "uvicorn", *arguments) as process:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: answer(f"{url}/orders") == f'{{"key":{RECORDS}}}', "the count of all records")
-        wait_until(lambda: json.loads(answer(f"{url}/readyz"))["verdict"] == "idle", "an idle consumer")
+        wait_until(lambda: json.loads(answer(f"{url}/readyz") or "{}").get("verdict") == "idle", "an idle consumer")
         process.send_signal(signal.SIGTERM)
         finished = ended(process)
     assert "Application shutdown complete" in finished.stderr
