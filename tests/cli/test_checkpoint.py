@@ -17,6 +17,7 @@ from consumer_membership.spark.folders import LocalFolder
 from consumer_membership.spark.source.offsets import OffsetsByPartition, read_offsets
 from consumer_membership.types import OffsetAndMetadata
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PATIENCE_S
 
 OLD_S = 1_700_000_000
 
@@ -155,11 +156,17 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
     assert main(["checkpoint", "to-group", str(two), *words]) == 2
     assert "give the number of one Kafka source of the query: 0, 1" in capsys.readouterr().err
     member = RawConsumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            # An automatic commit would leave nothing to commit below, which is an error.
+            "enable.auto.commit": False,
+        }
     )
     try:
         member.subscribe([topic])
-        assert member.poll(60) is not None
+        assert member.poll(PATIENCE_S) is not None
         assert main(["checkpoint", "to-group", str(two), *words, "--source", "0"]) == 2
         assert "the group has 1 member, such as" in capsys.readouterr().err
         member.commit(asynchronous=False)

@@ -376,7 +376,7 @@ def test_timeline_counts_compacted_records(broker_pool: RunBrokers, tmp_path: Pa
             incremental_configs=[ConfigEntry(key, value, incremental_operation=SET) for key, value in config.items()],
         )
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
         page = tmp_path / "group.html"
         query = GroupQuery(config={"bootstrap.servers": servers}, group=group)
         options = TimelineOptions(query=query, output=page, seconds=0.0, last_s=600.0)
