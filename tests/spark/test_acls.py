@@ -23,7 +23,7 @@ from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import commit, create_topic, produce, unique
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,8 +114,12 @@ def test_checkpoint_commands_need_describe_to_read_a_group_and_read_to_write_it(
         CheckpointFolder(str(tmp_path / "other")).from_group(config, hidden)
 
 
-def test_kafka_sink_needs_write_on_its_transactional_id_and_topics(broker: Broker) -> None:
+def test_kafka_sink_needs_write_on_its_transactional_id_and_topics(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`prepare` fails without WRITE on the transactional id, and `check_use` without WRITE on a topic."""
+    # By default the check raises another error if a busy broker does not respond within five seconds.
+    monkeypatch.setattr("consumer_membership.spark.sinks.kafka._CHECK_S", PATIENCE_S)
     servers = broker.bootstrap_servers
     name, out = unique("tx"), create_topic(servers, unique("out"))
     forbid(servers, ResourceType.TRANSACTIONAL_ID, f"{name}-0", AclOperation.WRITE)

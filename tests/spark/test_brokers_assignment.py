@@ -14,7 +14,7 @@ from consumer_membership.spark.plan import MemberPlan, planned
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -35,7 +35,8 @@ def test_assign_at_once_sets_the_group_configuration_permanently(kafka: Broker) 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     # Altered is what the controller has written; the broker shows it a moment later.
     wait_until(
-        lambda: admin.describe_configs([asked])[asked].result(30)[INTERVAL_KEY].value == "0", "the setting of the group"
+        lambda: admin.describe_configs([asked])[asked].result(PATIENCE_S)[INTERVAL_KEY].value == "0",
+        "the setting of the group",
     )
 
 

@@ -122,6 +122,8 @@ def test_terminated_process_leaves_the_group_and_is_replaced(
     """On SIGTERM, the member of a task leaves the group, and a replacement joins."""
     with a_run(cluster, ground, recorder):
         wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
+        # An uncommitted batch would come again.
+        wait_until(lambda: ground.committed() == [1000] * PARTITIONS, "everything committed", SPARK_S)
         wait_until(
             lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2],
             "two partitions with each member",

@@ -33,7 +33,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import CLASSIC_ONLY
 from tests.support.versions import NEWEST, OLDEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -223,7 +223,7 @@ def test_check_examines_a_connect_session_by_version_and_configuration() -> None
 
 def asked(broker: Broker, topics: list[str], group: str, instances: int | None = 2) -> tuple[Finding, ...]:
     """The findings about this broker."""
-    facts = cluster_facts({"bootstrap.servers": broker.bootstrap_servers}, topics, group, 20.0)
+    facts = cluster_facts({"bootstrap.servers": broker.bootstrap_servers}, topics, group, PATIENCE_S)
     return tuple(cluster_findings(facts, instances, group))
 
 

@@ -136,7 +136,7 @@ def test_cancelled_job_removes_the_member_of_a_stuck_task_in_bounded_time(
 
     stuck = scene.start(sink)
     try:
-        assert scene.job.wait(20)
+        assert scene.job.wait(PATIENCE_S)
         assert (scene.committed(), scene.members(), stuck.running()) == ([], 0, True)
     finally:
         may_end.set()

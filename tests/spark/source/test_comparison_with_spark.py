@@ -20,7 +20,7 @@ from tests.support.compaction import (
     produce_segments,
 )
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
@@ -63,7 +63,7 @@ def test_batch_read_has_the_columns_and_rows_of_spark_sql_kafka(kafka: Broker, s
     producer.produce(topic, None, b"gone", partition=1, timestamp=1)
     producer.produce(topic, b"", None, partition=1, timestamp=MOMENT_MS + 1)
     producer.produce(stamped, b"b", partition=0, headers={"x": b"y"})
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     for headers in ("false", "true"):
         options = subscribed(kafka, f"{topic},{stamped}", includeHeaders=headers)
         assert session.ask(columns, OURS, options) == session.ask(columns, THEIRS, options)
@@ -90,7 +90,7 @@ def test_offset_time_and_partition_options_read_the_same_rows(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(60):
         producer.produce(topic, b"%d" % number, partition=number % 3, timestamp=MOMENT_MS + number)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     given = {key: value.replace("TOPIC", topic) for key, value in more.items()}
     assert read_both(session, {**subscribed(kafka, topic), **given})
 
@@ -110,18 +110,20 @@ def test_subscribe_pattern_and_assign_read_the_same_rows(kafka: Broker, session:
 def test_transactional_topics_read_the_same_rows(kafka: Broker, session: SessionProcess, isolation: str) -> None:
     """Aborted and open transactions are hidden, and a marker at the end of a partition is not a record."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("id")})
-    producer.init_transactions(20)
+    # The last transaction stays open until Spark has read twice.
+    settings = {"transactional.id": unique("id"), "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    producer.init_transactions(PATIENCE_S)
     for end in (producer.commit_transaction, producer.abort_transaction, None):
         producer.begin_transaction()
         for number in range(5):
             producer.produce(topic, b"%d" % number)
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
         if end is not None:
-            end(20)
+            end(PATIENCE_S)
     rows = read_both(session, subscribed(kafka, topic, kafka_isolation_level=isolation))
     assert len(rows) == (5 if isolation == "read_committed" else 15)
-    producer.abort_transaction(20)
+    producer.abort_transaction(PATIENCE_S)
 
 
 def test_compacted_topics_read_the_same_rows(kafka_broker: BrokerFactory, session: SessionProcess) -> None:
