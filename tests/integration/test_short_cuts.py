@@ -19,15 +19,16 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import ConsumerThread
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import configure_group, create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Of the session's six seconds. With its pauses doubling from 0.1 s on a client tries after 3.1 s, and after 6.3 s.
-CUT_S = 4.0
+SESSION_S = 12
+#: Of the session. With its pauses doubling from 0.1 s on a client tries after 6.3 s, and after 12.7 s.
+CUT_S = 7.0
 CLASSIC_HEARTBEAT = 12
 BEATS = {"consumer": HEARTBEAT, "classic": CLASSIC_HEARTBEAT}
 AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
@@ -46,24 +47,27 @@ class Member:
         return len(self.thread.notes.records)
 
 
-def behind(proxy: Proxy, make: Callable[[dict[str, object]], Any], topic: str, protocol: str) -> Member:
+def behind(servers: str, proxy: Proxy, make: Callable[[dict[str, object]], Any], topic: str, protocol: str) -> Member:
     """A member that polls as soon as the context of its thread is entered."""
+    group = unique("group")
     config: dict[str, object] = {
         "bootstrap.servers": proxy.address.replace("127.0.0.1", "localhost"),
         "broker.address.family": "v4",
-        "group.id": unique("group"),
+        "group.id": group,
         "group.protocol": protocol,
         "auto.offset.reset": "earliest",
         "log_level": 0,
     }
     if protocol == "classic":
-        config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+        config |= {"session.timeout.ms": SESSION_S * 1000, "heartbeat.interval.ms": 500}
+    else:
+        configure_group(servers, group, {"consumer.session.timeout.ms": str(SESSION_S * 1000)})
     return Member(proxy, ConsumerThread(make(config), [topic]))
 
 
 @pytest.fixture
 def quick(broker_pool: RunBrokers) -> Broker:
-    """A broker whose sessions end after 6 s."""
+    """A broker whose sessions may be short."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 
 
@@ -75,7 +79,8 @@ def members(quick: Broker, protocol: str) -> Iterator[tuple[Member, ...]]:
     with ExitStack() as stack:
         clients: tuple[Callable[[dict[str, object]], AnyConsumer], ...] = (confluent_kafka.Consumer, Consumer)
         made = tuple(
-            behind(stack.enter_context(Proxy(quick.bootstrap_servers)), make, topic, protocol) for make in clients
+            behind(quick.bootstrap_servers, stack.enter_context(Proxy(quick.bootstrap_servers)), make, topic, protocol)
+            for make in clients
         )
         for member in made:
             stack.enter_context(member.thread)
