@@ -13,6 +13,7 @@ from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import commit, create_topic, open_transaction, produce, unique
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -64,7 +65,7 @@ def test_survey_without_describe_on_group_returns_other_parts(broker_pool: RunBr
     topic, group = create_topic(broker.bootstrap_servers, unique("topic")), unique("group")
     commit(broker.bootstrap_servers, group, Partition(topic, 0, 0))
     forbid(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.DESCRIBE)
-    survey = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=20).survey(group)
+    survey = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=PATIENCE_S).survey(group)
     assert survey.refusals[Subject.COORDINATOR].name == "GROUP_AUTHORIZATION_FAILED"
     assert survey.broker_settings
 

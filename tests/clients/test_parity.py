@@ -211,8 +211,8 @@ RECORD = Message(topic="records", partition=0, offset=6, value=b"6", leader_epoc
 #: One after the other on the same pair of consumers, which have assigned partitions 0 and 1 of `records` by hand.
 CALLS: dict[str, Call] = {
     "position before": lambda c: c.position([TP("records", 0), TP("records", 3), TP("nowhere", 7)]),
-    # librdkafka takes the offsets when its own thread performs the commit. The next call waits for that, so that none of
-    # the records polled below is committed.
+    # librdkafka chooses the offsets when its own thread performs the commit. The next call waits for that, so that no
+    # record polled below is committed.
     "commit before, asynchronous": lambda c: c.commit(),
     "commit before": lambda c: c.commit(asynchronous=False),
     "poll": lambda c: c.poll(20),

@@ -17,6 +17,7 @@ from consumer_membership.devbroker.readiness import await_ready
 from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.versions import NEWEST
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: o
     broker.start_node(1)
     broker.wait_ready()
     assert broker.node_pid(1) not in {pid, None}
-    assert topic in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
+    assert topic in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=PATIENCE_S).topics
 
 
 def test_three_containers_form_one_cluster(kafka_broker: BrokerFactory) -> None:
@@ -125,8 +126,8 @@ def compose() -> Iterator[str]:
 
 def test_compose_file_starts_broker(compose: str) -> None:
     """The file in the top folder starts a broker on 127.0.0.1 only."""
-    await_ready(compose, nodes=[compose], check=lambda: None, timeout_s=60)
-    metadata = AdminClient({"bootstrap.servers": compose}).list_topics(timeout=10)
+    await_ready(compose, nodes=[compose], check=lambda: None, timeout_s=PATIENCE_S)
+    metadata = AdminClient({"bootstrap.servers": compose}).list_topics(timeout=PATIENCE_S)
     assert [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()] == [compose]
     topic = create_topic(compose, unique("orders"))
     assert produce(compose, topic, 3) == {0: 3}

@@ -111,7 +111,7 @@ def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerF
     assert callable(ending)
     broker = kafka_broker(properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
     servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("orders"))
+    topic = while_a_node_is_fenced()(create_topic, servers, unique("orders"))
     produce(servers, topic, 5)
     commit(servers, "group", topic, 3)
     pid = broker.node_pid(1)
@@ -131,7 +131,7 @@ def test_upgraded_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerFa
     older, newer = SUPPORTED_VERSIONS[-2:]
     broker = kafka_broker(older, properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
     servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("orders"))
+    topic = while_a_node_is_fenced()(create_topic, servers, unique("orders"))
     commit(servers, "group", topic, 3)
     broker.stop_node(1)
     broker.start_node(1, newer)

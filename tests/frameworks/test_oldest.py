@@ -24,6 +24,7 @@ from tests.frameworks.environments import (
     variables,
 )
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import PROCESS_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -50,7 +51,7 @@ def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[s
     topic = create_topic(broker.bootstrap_servers, unique("verbs"), verbs.PARTITIONS)
     produce(broker.bootstrap_servers, topic, verbs.RECORDS)
     command = [str(python), str(verbs.__file__), whose, protocol, broker.bootstrap_servers, topic]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables(), timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables(), timeout=PROCESS_S)
     assert done.returncode == 0, done.stderr
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     described = admin.describe_consumer_groups([topic])[topic].result()

@@ -25,11 +25,10 @@ from tests.support.partners.__main__ import live
 from tests.support.partners.books import Account, Told, doubles, repetitions
 from tests.support.partners.life import Client, Lifetime, Strategy
 from tests.support.partners.speech import now_ms
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 #: On a busy machine six processes, one of them a JVM, take long to start.
 PARTNERS_S = 90.0
-_ASKED_S = 10.0
 
 
 def _live(life: Lifetime, stdout: Descriptor, stderr: Descriptor) -> None:
@@ -248,7 +247,7 @@ class Company:
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         described: ConsumerGroupDescription = self._admin.describe_consumer_groups(
-            [self.group], request_timeout=_ASKED_S
+            [self.group], request_timeout=PATIENCE_S
         )[self.group].result()
         return described
 

@@ -26,7 +26,7 @@ from tests.support.autoscaler import SYNC_S, Autoscaler, kafka_metric
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.keda import SCALED_OBJECTS, environment, scaled_object
 from tests.support.prometheus import prometheus
-from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
+from tests.support.waiting import PATIENCE_S, SOONER_THAN_A_SESSION_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -84,7 +84,7 @@ class Group:
     def work(self) -> None:
         """Let each pod handle its capacity, or all records of its partitions, and commit."""
         left = dict.fromkeys(self.pods, CAPACITY)
-        wait_until(lambda: self._handle(left), "handled records", SOONER_THAN_A_SESSION_S)
+        wait_until(lambda: self._handle(left), "handled records")
         for pod in self.pods:
             if left[pod] < CAPACITY:
                 pod.commit(asynchronous=False)
@@ -116,7 +116,7 @@ class Group:
 
     def served_lag(self) -> float:
         """The result of the ScaledObject's query on the served metrics: `sum(max by (topic, partition) (...))`."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.port}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.port}/metrics", timeout=PATIENCE_S) as page:
             found: dict[str, float] = {}
             for one in _LAG.finditer(page.read().decode()):
                 if one["group"] == self.group:
@@ -127,7 +127,7 @@ class Group:
         """The group's lag by its committed offsets, as KEDA's scaler for Kafka reads it."""
         partitions = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         # Without a committed offset a partition begins at its first record (`offsetResetPolicy: earliest`).
-        committed = self.pods[0].committed(partitions, SOONER_THAN_A_SESSION_S)
+        committed = self.pods[0].committed(partitions, PATIENCE_S)
         return sum(self.produced[one.partition] - max(one.offset, 0) for one in committed)
 
 
@@ -162,9 +162,9 @@ def test_autoscaled_group_grows_to_eight_and_shrinks_to_two_without_a_stall_or_t
     arrivals = [50] * 2 + [800] * 4 + [160] * 16
     for number, records in enumerate(arrivals):
         group.arrive(records)
-        wait_until(lambda: group.served_lag() == group.lag, f"the lag of round {number}", SOONER_THAN_A_SESSION_S)
+        wait_until(lambda: group.served_lag() == group.lag, f"the lag of round {number}")
         now, replicas = number * SYNC_S, history[-1]
-        decided = by_prometheus.decide(now, replicas, group.served_lag())
+        decided = by_prometheus.decide(now, replicas, group.lag)
         total = kafka_metric(group.committed_lag(), PARTITIONS, by_kafka.threshold)
         assert by_kafka.decide(now, replicas, total) == decided
         history.append(decided)
@@ -180,4 +180,4 @@ def test_autoscaled_group_grows_to_eight_and_shrinks_to_two_without_a_stall_or_t
         (query,) = (one["metadata"]["query"] for one in by_prometheus.spec["triggers"])
         query = query.replace('group="orders"', f'group="{group.group}"')
         group.arrive(40)
-        wait_until(lambda: server.numbers(query) == ["40"], "the lag in Prometheus", SOONER_THAN_A_SESSION_S)
+        wait_until(lambda: server.numbers(query) == ["40"], "the lag in Prometheus")

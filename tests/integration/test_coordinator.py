@@ -17,7 +17,7 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.versions import NEWEST
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MODES = (CONSUMER, EAGER, COOPERATIVE)
 

@@ -19,7 +19,7 @@ from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, read_committed, unique
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -64,6 +64,12 @@ def target(kafka: Broker, topic: str) -> TopicDeadLetters:
 def letters(kafka: Broker, topic: str) -> list[DeadLetter]:
     """Return the dead letters in a topic."""
     return [DeadLetter.of(message) for message in read_committed(kafka.bootstrap_servers, topic)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the check of a topic wait for a busy broker; by default it only logs a warning after ten seconds."""
+    monkeypatch.setattr("consumer_membership.processing.dead_letters._CHECK_S", PATIENCE_S)
 
 
 @pytest.fixture

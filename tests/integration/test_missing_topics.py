@@ -15,7 +15,7 @@ import consumer_membership
 from consumer_membership.devbroker import Broker
 from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, delete_topic, produce, unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -161,14 +161,17 @@ def test_allow_auto_create_topics_creates_a_subscribed_topic(
         consumer.subscribe([allowed], on_assign=lambda _, partitions: given.extend(one.topic for one in partitions))
         wait_until(lambda: given, "the new topic", between=lambda: consumer.poll(0.1))
     assert given == [allowed]
-    assert forbidden not in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=20).topics
+    assert (
+        forbidden
+        not in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=PATIENCE_S).topics
+    )
 
 
 @pytest.mark.parametrize("what", ["consumer", "classic"])
 def test_consume_command_reports_a_missing_topic(kafka: Broker, what: str) -> None:
     """The command `consume` writes the error to stderr and exits with a code other than 0."""
     topic = unique("no-such")
-    words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "8"]
+    words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "60"]
     done = subprocess.run(
         [sys.executable, "-m", "consumer_membership", "consume", *words], capture_output=True, text=True, check=False
     )

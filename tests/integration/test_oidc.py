@@ -29,7 +29,7 @@ from tests.support.identity_provider import (
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import Materials, verifying
 from tests.support.versions import NEWEST
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -224,7 +224,7 @@ def test_provider_that_starts_with_the_consumer_is_waited_for(identity: Identity
     thread = threading.Thread(target=lambda: made.append(Consumer(config)))
     thread.start()
     identity.provider.start()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     made[0].close()
     assert len(identity.provider.requests) == 1
 

@@ -22,11 +22,10 @@ from tests.simulation.under_test import TOPIC
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import delete_topic, unique
 from tests.support.kinds import BIDIRECTIONAL, SHORT_SESSIONS
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-TIMEOUT_S = 30
 JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=(TOPIC,), owned=NOTHING)
 #: What a node answers that is not, or not yet, a group's coordinator.
 NOT_YET = {code.NOT_COORDINATOR, code.COORDINATOR_NOT_AVAILABLE, code.COORDINATOR_LOAD_IN_PROGRESS}
@@ -98,16 +97,16 @@ def _code_of_transaction(coordinator: RealCoordinator[Rules], holder: Member, me
     producer = Producer(
         {"bootstrap.servers": coordinator.bootstrap_servers, "transactional.id": unique("t"), "log_level": 0}
     )
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     holder.beat()
     metadata = pack_group_metadata(coordinator.group_id, epoch, member_id, "i")
     try:
-        producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 1)], metadata, TIMEOUT_S)
+        producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 1)], metadata, PATIENCE_S)
     except KafkaException as refused:
-        producer.abort_transaction(TIMEOUT_S)
+        producer.abort_transaction(PATIENCE_S)
         return int(refused.args[0].code())
-    producer.commit_transaction(TIMEOUT_S)
+    producer.commit_transaction(PATIENCE_S)
     return 0
 
 
@@ -164,6 +163,6 @@ def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_
         # The coordinator hears of the deletion later than Metadata does.
         wait_until(is_not_yet, "a refusal")
         assert is_not_yet()
-        with Probe(broker.bootstrap_servers, TIMEOUT_S) as probe:
+        with Probe(broker.bootstrap_servers, PATIENCE_S) as probe:
             wait_until(lambda: probe.find_coordinator(coordinator.group_id)[0] == 0, "a coordinator")
         wait_until(lambda: isinstance(coordinator.ask(JOIN), Granted), "a join that is answered")

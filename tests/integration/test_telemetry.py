@@ -12,7 +12,7 @@ from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.telemetry import Receiver, receiver
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -76,6 +76,7 @@ def test_telemetry_pushes_correct_values_of_a_member(metrics: Receiver, topic: s
         )
         poll_until(lambda: len(metrics.pushes(client_id)) >= 5, "five pushes", consumer)
         view = consumer.membership()
+    wait_until(lambda: metrics.pushes(client_id)[-1].is_last, "the last push")
     *others, last = metrics.pushes(client_id)
     assert (last.is_last, {one.is_last for one in others}) == (True, {False})
     assert len({one.instance_id for one in (*others, last)}) == 1

@@ -17,6 +17,7 @@ from consumer_membership.types import TopicPartition
 from tests.processing.records import record, taken
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -41,7 +42,7 @@ def test_commit_with_and_without_metadata_is_accepted(broker_pool: RunBrokers, l
     def committed() -> tuple[int, int | None, bool]:
         """Commit; return the committed offset, its leader epoch, and whether it has metadata."""
         commits.commit([place])
-        (found,) = consumer.committed([Partition(*place)], 30)
+        (found,) = consumer.committed([Partition(*place)], PATIENCE_S)
         return found.offset, found.leader_epoch, bool(found.metadata)
 
     work.assign(place, 1, UnfinishedOffsets(None, None, limit))

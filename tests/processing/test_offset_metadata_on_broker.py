@@ -19,7 +19,7 @@ from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.translation.offset_metadata import decode
 from tests.integration.processors import Handled, Run, running
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -50,7 +50,7 @@ def test_metadata_at_the_limit_is_accepted_and_returned(kafka: Broker, kind: Any
     assert LIMIT - 4 <= len(commit.metadata) < LIMIT
     consumer = kind({"bootstrap.servers": servers, "group.id": group})
     consumer.commit(offsets=[Partition(topic, 0, commit.offset, commit.metadata)], asynchronous=False)
-    (found,) = consumer.committed([Partition(topic, 0)], 30)
+    (found,) = consumer.committed([Partition(topic, 0)], PATIENCE_S)
     consumer.close()
     finished = decode(found.metadata, found.offset)
     assert finished is not None

@@ -12,6 +12,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from consumer_membership.devbroker import Broker
+from tests.support.waiting import PATIENCE_S
 
 AnswerT = TypeVar("AnswerT", bound=ResponsePayload)
 
@@ -23,7 +24,10 @@ def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> Ans
     entity_writer(type(request))(body, request)
     # No client id, no tags.
     frame = struct.pack(">hhihb", request.__api_key__, request.__version__, 1, -1, 0) + body.getvalue()
-    with socket.create_connection((host, int(port)), timeout=20) as connection, connection.makefile("rb") as replies:
+    with (
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
+        connection.makefile("rb") as replies,
+    ):
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         reply = replies.read(int.from_bytes(replies.read(4), "big"))
     # The correlation id, and tags where the answer's header is flexible, which that of ApiVersions never is.
