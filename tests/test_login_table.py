@@ -30,6 +30,7 @@ _LIST = "cli/test_secured.py::test_list_connects_over_each_listener"
 _KEYTAB = f"{_KERBEROS}::test_member_with_a_keytab_joins_reads_and_commits"
 _WITHOUT_GSSAPI = "runtime/application/test_handle.py::test_handle_without_gssapi_names_the_mechanism_and_the_fix"
 _TOKEN = f"{_OIDC}::test_member_reads_with_one_token_for_both_kinds_of_connections"
+_KEYCLOAK = "integration/test_keycloak.py::test_member_joins_and_reads_with_one_token_of_keycloak"
 _REFUSED_KEYS = "config/test_tls_and_sasl.py::test_invalid_sasl_keys_are_rejected"
 _ASSERTION = f"{_OIDC}::test_member_reads_with_a_token_for_an_assertion"
 
@@ -59,8 +60,8 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli/test_secured.py::test_list_takes_a_keystore",),
     ),
     "OAUTHBEARER with client credentials": (
-        (_TOKEN,),
-        (_TOKEN,),
+        (_TOKEN, _KEYCLOAK),
+        (_TOKEN, _KEYCLOAK),
         (_GUARDIAN_REFUSED,),
         (_PIPELINE_WITH_OIDC,),
         (f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider",),

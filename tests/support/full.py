@@ -144,6 +144,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # Half a minute of short tokens: test_security.py renews those of an `oauth_cb`, and the gate has an outage.
         "tests/integration/test_oidc.py::test_token_*": AT_LENGTH,
+        # A real Keycloak, whose start takes 15 s of CPU: test_oidc.py shows the same with a server of the test process.
+        "tests/integration/test_keycloak.py::*": AT_LENGTH,
         # A broker of its own: the gate has the handshake (tests/runtime/network/test_tls.py).
         "tests/integration/test_security.py::test_broker_with_tls_1_1_*": AT_LENGTH,
         # The gate leaves over TLS with a keystore's contents (test_secured_leaving.py).

@@ -70,6 +70,7 @@ def wait_until_served(
     log: Path,
     ask: Callable[[], object],
     refusals: type[Exception] | tuple[type[Exception], ...],
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Return when the server in this process answers `ask` without one of these refusals.
 
@@ -87,7 +88,7 @@ def wait_until_served(
             return False
         return True
 
-    wait_until(look, f"an answer of {what}", seen=lambda: log.read_text(errors="replace")[-3000:])
+    wait_until(look, f"an answer of {what}", patience_s, seen=lambda: log.read_text(errors="replace")[-3000:])
 
 
 @overload

@@ -1,0 +1,275 @@
+"""A real Keycloak for the tests, on loopback and over TLS, with an imported realm whose clients get tokens by a secret.
+
+Maven fetches the distribution once and it is built once (`kc.sh build`) for all runs of a user. A server has its own
+folder with the realm, its database and its log; its keys and accounts stay when it is stopped and started again. It
+runs as in production mode: its `java` command is that of `kc.sh start --optimized`, without the shell between, so that
+the process that a test stops is the server.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from consumer_membership.devbroker.java import cache_folder
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.secured import Materials
+from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until_served
+
+VERSION = "26.4.7"
+REALM = "kafka"
+AUDIENCE = "kafka"
+
+_FETCH_S, _BUILD_S, _RESPONSE_S = 300.0, 240.0, 10.0
+_NEEDS = f"Keycloak {VERSION} is needed"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>keycloak-server</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>org.keycloak</groupId><artifactId>keycloak-quarkus-dist</artifactId><version>{version}</version>
+    <type>zip</type>
+    <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+  </dependency></dependencies>
+</project>
+"""
+_THREAD_FACTORY = "io.quarkus.bootstrap.forkjoin.QuarkusForkJoinWorkerThreadFactory"
+#: The options of kc.sh with the heap limit of its default, and the collector and compiler that start soonest.
+_FLAGS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dfile.encoding=UTF-8",
+    "-Djava.util.logging.manager=org.jboss.logmanager.LogManager",
+    f"-Djava.util.concurrent.ForkJoinPool.common.threadFactory={_THREAD_FACTORY}",
+    "-Dpicocli.disable.closures=true",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+    "--add-opens=java.base/java.security=ALL-UNNAMED",
+)
+_MAIN_CLASS = "io.quarkus.bootstrap.runner.QuarkusEntryPoint"
+# On Linux the server ends with its starter, also if it is stopped (SIGSTOP). This is a process and not a function
+# before exec, because pytest has threads.
+_LAUNCH = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealmClient:
+    """A client of the realm that gets tokens with client credentials.
+
+    Attributes:
+        client_id: Its id.
+        secret: Its secret.
+        lifetime_s: Seconds for which a token is valid.
+        audience: The audience that an audience mapper adds to its tokens; None: the client has no such mapper.
+    """
+
+    client_id: str
+    secret: str = "provider-secret"  # noqa: S105 - of a server that lives as long as the tests
+    lifetime_s: int = 300
+    audience: str | None = AUDIENCE
+
+    def representation(self) -> dict[str, object]:
+        """Return the client as the realm's file has it."""
+        mapper = {
+            "name": "audience of the brokers",
+            "protocol": "openid-connect",
+            "protocolMapper": "oidc-audience-mapper",
+            "config": {"included.custom.audience": self.audience, "access.token.claim": "true"},
+        }
+        return {
+            "clientId": self.client_id,
+            "secret": self.secret,
+            "clientAuthenticatorType": "client-secret",
+            "publicClient": False,
+            "serviceAccountsEnabled": True,
+            "standardFlowEnabled": False,
+            "attributes": {"access.token.lifespan": str(self.lifetime_s)},
+            "protocolMappers": [] if self.audience is None else [mapper],
+        }
+
+
+class Keycloak:
+    """The server; `start` and `stop` may be called in turn, and so may `suspend` and `resume`. The port stays."""
+
+    def __init__(self, folder: Path, made: Materials, clients: Sequence[RealmClient]) -> None:
+        """Prepare a server in this empty folder, with the certificate of the run's brokers.
+
+        Raises:
+            RuntimeError: Keycloak cannot be fetched or built; the message has the reason and the fix.
+        """
+        (self.port,) = draw_ports(1)
+        self._folder = folder
+        self._trust = ssl.create_default_context(cadata=made.ca_pem)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log_file = folder / "keycloak.log"
+        imported = folder / "data" / "import"
+        for needed in (imported, folder / "conf", folder / "providers", folder / "themes"):
+            needed.mkdir(parents=True)
+        (folder / "lib").symlink_to(_distribution() / "lib")
+        (folder / "chain.pem").write_text(made.security.certificate_chain_pem)
+        (folder / "key.pem").write_text(made.security.key_pem)
+        realm = {
+            "realm": REALM,
+            "enabled": True,
+            # Logs each issued token, and each request that is rejected.
+            "eventsListeners": ["jboss-logging"],
+            "clients": [client.representation() for client in clients],
+        }
+        (imported / f"{REALM}-realm.json").write_text(json.dumps(realm))
+
+    @property
+    def issuer(self) -> str:
+        """The issuer of the realm's tokens; its host is in the server's certificate."""
+        return f"https://localhost:{self.port}/realms/{REALM}"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.issuer}/protocol/openid-connect/token"
+
+    @property
+    def jwks_url(self) -> str:
+        return f"{self.issuer}/protocol/openid-connect/certs"
+
+    def start(self) -> None:
+        """Start the server, and return when the realm responds."""
+        options = [
+            "--import-realm",
+            "--cache=local",
+            f"--http-host={LOOPBACK}",
+            f"--https-port={self.port}",
+            f"--https-certificate-file={self._folder / 'chain.pem'}",
+            f"--https-certificate-key-file={self._folder / 'key.pem'}",
+            f"--hostname=https://localhost:{self.port}",
+            "--spi-events-listener--jboss-logging--success-level=info",
+        ]
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCH, *_command(self._folder, "start", "--optimized", *options)]
+        with self.log_file.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self._folder
+            )
+        wait_until_served("Keycloak", self._process, self.log_file, self._look, OSError, PROCESS_S)
+
+    def stop(self) -> None:
+        """End the server if it runs; its keys, clients and accounts stay."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            # Of a suspended server: it receives the other signal when it continues.
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(PATIENCE_S)
+            finally:
+                process.kill()
+                process.wait()
+
+    def suspend(self) -> None:
+        """Stop the process as it is (SIGSTOP): connections are accepted, and no request gets a response."""
+        assert self._process is not None, "the server runs"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the suspended process continue."""
+        assert self._process is not None, "the server runs"
+        self._process.send_signal(signal.SIGCONT)
+
+    def issued(self, client_id: str) -> int:
+        """Return how many tokens the server has issued to this client."""
+        return self._events("CLIENT_LOGIN", client_id)
+
+    def rejected(self, client_id: str) -> int:
+        """Return how many requests for a token of this client the server has rejected."""
+        return self._events("CLIENT_LOGIN_ERROR", client_id)
+
+    def _events(self, kind: str, client_id: str) -> int:
+        pattern = rf'type="{kind}".* clientId="{re.escape(client_id)}"'
+        return len(re.findall(pattern, self.log_file.read_text(errors="replace")))
+
+    def _look(self) -> None:
+        url = f"{self.issuer}/.well-known/openid-configuration"
+        with urllib.request.urlopen(url, timeout=_RESPONSE_S, context=self._trust):  # noqa: S310 - loopback
+            pass
+
+
+@contextmanager
+def running_keycloak(folder: Path, made: Materials, clients: Sequence[RealmClient]) -> Iterator[Keycloak]:
+    """A server in this empty folder, which ends with the block.
+
+    Raises:
+        RuntimeError: Keycloak cannot be fetched, built or started; the message has the reason and the fix.
+    """
+    server = Keycloak(folder, made, clients)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def _command(home: Path, *arguments: str) -> list[str]:
+    """Return the command line that kc.sh would execute for the server in this folder."""
+    java = shutil.which("java")
+    if java is None:
+        raise RuntimeError(f"{_NEEDS}, and java is not on the PATH; install Java 17 or later")
+    jar = home / "lib" / "quarkus-run.jar"
+    return [java, *_FLAGS, f"-Dkc.home.dir={home}", "-cp", str(jar), _MAIN_CLASS, *arguments]
+
+
+def _distribution() -> Path:
+    """Return the folder of the built distribution, which is fetched and built if it does not exist."""
+    kept = cache_folder() / f"keycloak-{VERSION}"
+    if not kept.exists():
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise RuntimeError(
+                f"{_NEEDS}: it is not in {kept}, and mvn, which fetches it, is not on the PATH; install Maven"
+            )
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as name:
+            scratch = Path(name)
+            pom = scratch / "pom.xml"
+            pom.write_text(_POM.format(version=VERSION))
+            fetch = [
+                maven,
+                "-q",
+                "-B",
+                "-f",
+                str(pom),
+                "dependency:unpack-dependencies",
+                f"-DoutputDirectory={scratch}",
+            ]
+            fix = "check the network or the mirror in Maven's settings.xml"
+            _run(fetch, f"{_NEEDS}: Maven could not fetch org.keycloak:keycloak-quarkus-dist; {fix}", _FETCH_S)
+            fetched = scratch / kept.name
+            # The build fixes the kind of database; this one is a file in each server's folder.
+            build = _command(fetched, "build", "--db=dev-file")
+            _run(build, f"{_NEEDS}: its build failed; it needs Java 17 or later", _BUILD_S)
+            with suppress(OSError):  # another process was first, with an equal result
+                fetched.rename(kept)
+    return kept
+
+
+def _run(command: Sequence[str], failure: str, limit_s: float) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{failure} (no end within {limit_s:g} s)") from error
+    if done.returncode:
+        raise RuntimeError(f"{failure}. Output:\n{done.stdout}{done.stderr}")
