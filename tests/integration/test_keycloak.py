@@ -22,7 +22,8 @@ from tests.support.secured import Materials, verifying
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+#: Keycloak is fetched and built once, and its start takes minutes on a machine with many other programs.
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: The clients of the realm, each for one test, so that the server's log counts the requests of one member.
 STEADY = RealmClient(client_id="steady-app")
