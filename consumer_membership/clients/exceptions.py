@@ -155,11 +155,16 @@ def exception_of(error: MembershipError) -> MembershipError:
                 error.key, error.value, error.remedy
             )
         case StateError() | RefusedError() | FatalGroupError() | CommitError():
-            return _WITH_CODE[type(error)](str(error), error.code)
+            return _entry(_WITH_CODE, error)(str(error), error.code)
         case ClosedError() | ForkedError() | UnansweredError() | AuthenticationError():
-            return _WITHOUT_CODE[type(error)](str(error))
+            return _entry(_WITHOUT_CODE, error)(str(error))
         case _:
             return error
+
+
+def _entry(table: Mapping[type[MembershipError], R], error: MembershipError) -> R:
+    """Return the entry for the class of this error, or for the base class that the table has."""
+    return next(entry for kind, entry in table.items() if isinstance(error, kind))
 
 
 def raises_as_confluent(method: Callable[P, R]) -> Callable[P, R]:

@@ -10,6 +10,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, ThrottleEvent
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import ConfigurationError, Consumer, FatalGroupError
+from consumer_membership.clients.exceptions import exception_of
+from consumer_membership.config.token_endpoint import EndpointUnavailableError
+from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
 from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
@@ -401,3 +404,11 @@ def test_constructor_names_a_tls_file_that_cannot_be_read() -> None:
     assert isinstance(caught.value, KafkaException)
     assert caught.value.args[0].code() == KafkaError._INVALID_ARG
     assert "ssl.ca.location='/no/such/file.pem': No such file or directory; set it to a PEM file" in str(caught.value)
+
+
+def test_unavailable_token_endpoint_raises_the_exception_for_missing_credentials() -> None:
+    """Its error is a kind of AuthenticationError, and has no exception of its own."""
+    raised = exception_of(EndpointUnavailableError("cannot be reached"))
+    assert isinstance(raised, AuthenticationError)
+    assert isinstance(raised, KafkaException)
+    assert raised.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED

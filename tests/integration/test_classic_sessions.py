@@ -101,7 +101,7 @@ def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_i
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
     topic, group = ground.topic(6), unique("group")
     # The group waits for its members no longer than they may go without polling.
-    config: dict[str, Any] = {"max_poll_interval_ms": 2000}
+    config: dict[str, Any] = {"max_poll_interval_ms": 6000}
     with Proxy(ground.bootstrap_servers) as proxy, ground.member(group, [topic], **config) as other:
         other.settled(6)
         settings: dict[str, Any] = {**ground.mode, **config, "group_instance_id": "a"}

@@ -70,7 +70,9 @@ class Provider:
         return f"{self.base_url}/jwks"
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Serve from now on; idempotent."""
+        if self._server is not None:
+            return
         provider = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -884,8 +884,8 @@ def test_member_that_waits_for_a_response_is_calm(
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
     one = join()
-    poll_until(lambda: one.thread.is_calm, "a calm member", one)
-    assert one.line.view.waits_for is WaitsFor.JOIN_RESPONSE
+    waiting = WaitsFor.JOIN_RESPONSE
+    poll_until(lambda: one.line.view.waits_for is waiting and one.thread.is_calm, "a calm member that waits", one)
 
 
 def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
