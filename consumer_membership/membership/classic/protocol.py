@@ -554,14 +554,11 @@ class ClassicProtocol:
         if event.verdict is _V.MEMBER_ID_REQUIRED:
             # It has an id, or is assigned none: no coordinator does that, and to obey at once would be a storm.
             return self._on_error(_V.RETRY, event.error)
-        if event.error.code == GROUP_FULL_CODE:
-            if self.former_member.may_be_counted(event.error):
-                self._history.note_error(event.error)
-                delay_s = 0.0 if self.former_member.removal_is_due else self._backoff.next_delay()
-                self._join_again(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
-                return None
-            # A group that was loaded with a lower limit still counts this member, and its rebalance waits for it.
-            self._leave_without_waiting("the group is full")
+        if event.error.code == GROUP_FULL_CODE and self.former_member.may_be_counted(event.error):
+            self._history.note_error(event.error)
+            delay_s = 0.0 if self.former_member.removal_is_due else self._backoff.next_delay()
+            self._join_again(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
+            return None
         return self._on_error(event.verdict, event.error)
 
     def _on_left(self, event: ex.ClassicLeft) -> MembershipEnd | None:
