@@ -432,11 +432,33 @@ def read(path: Path) -> Iterator[Entry]:
     Raises:
         ValueError: another line is not a complete event.
     """
+    for line in _lines(path, 0):
+        yield Entry.from_line(line)
+
+
+def _lines(path: Path, position: int) -> Iterator[bytes]:
+    """Read the complete lines from this position of the file on."""
     with path.open("rb") as file:
+        file.seek(position)
         for line in file:
             if not line.endswith(b"\n"):
                 return
-            yield Entry.from_line(line)
+            yield line
+
+
+class HistoryReader:
+    """Reads the histories of all processes of a round while they grow."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._positions: dict[Path, int] = {}
+
+    def new_entries(self) -> Iterator[Entry]:
+        """Read the events that were written since the last call; those of one process are in their order."""
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            for line in _lines(path, self._positions.get(path, 0)):
+                self._positions[path] = self._positions.get(path, 0) + len(line)
+                yield Entry.from_line(line)
 
 
 def read_all(folder: Path) -> tuple[Entry, ...]:

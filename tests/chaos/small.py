@@ -107,23 +107,16 @@ class Follower:
     """Reads the histories of the members as they grow."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[Path, int] = {}
+        self._reader = h.HistoryReader(folder)
         #: By process: the latest statement, how many there are, and the received records.
         self.statements: dict[str, h.Statement] = {}
         self.samples: Counter[str] = Counter()
         self.received: dict[str, set[tuple[int, int]]] = {}
 
     def update(self) -> None:
-        """Read the new lines."""
-        for path in self._folder.glob(f"*{h.SUFFIX}"):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read[path] = self._read.get(path, 0) + len(line)
-                    self._take(h.Entry.from_line(line))
+        """Read the new events."""
+        for entry in self._reader.new_entries():
+            self._take(entry)
 
     def _take(self, entry: h.Entry) -> None:
         match entry.event:

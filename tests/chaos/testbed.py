@@ -84,8 +84,7 @@ class Progress:
     """
 
     def __init__(self, folder: Path, groups: frozenset[str]) -> None:
-        self._folder, self._counted = folder, groups
-        self._read: dict[Path, int] = {}
+        self._reader, self._counted = h.HistoryReader(folder), groups
         self.received: set[tuple[h.Partition, int]] = set()
         #: The received records and the results of transactions, by group.
         self._received: dict[str, set[tuple[h.Partition, int]]] = {}
@@ -102,20 +101,13 @@ class Progress:
         self.warmed: set[str] = set()
 
     def read(self) -> Self:
-        """Read the new lines."""
-        for path in self._folder.glob(f"*{h.SUFFIX}"):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read[path] = self._read.get(path, 0) + len(line)
-                    self._take(path.stem, line)
+        """Read the new events."""
+        for entry in self._reader.new_entries():
+            self._take(entry.process, entry.event)
         return self
 
-    def _take(self, process: str, line: bytes) -> None:
-        entry = h.Entry.from_line(line)
-        match entry.event:
+    def _take(self, process: str, event: h.Event) -> None:
+        match event:
             case h.Started(group=group, is_transactional=is_transactional, pid=pid):
                 self._groups[process] = group
                 if _is_of_task(process):
