@@ -34,6 +34,7 @@ from tests.support.documents import DOCS
 from tests.support.kafka import commit, create_topic, produce, read_committed, unique, wait_for_end_of_transactions
 from tests.support.prometheus import promtool
 from tests.support.secured import Materials, Way, client_config
+from tests.support.texts import is_of_busy_broker
 from tests.support.versions import NEWEST
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
@@ -125,11 +126,10 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     """Wait for the end of the process and return its output without the warnings of a busy machine.
 
     librdkafka logs a line (BGQUEUE) if a producer is closed before its background thread has served the last event.
-    This package logs a warning if a broker did not read the first request of a connection in time.
     """
     stdout, stderr = process.communicate(timeout=280)
-    of_load = ("|BGQUEUE|", "did not respond within")
-    errors = "".join(line for line in stderr.splitlines(keepends=True) if not any(words in line for words in of_load))
+    lines = stderr.splitlines(keepends=True)
+    errors = "".join(line for line in lines if "|BGQUEUE|" not in line and not is_of_busy_broker(line))
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, errors)
 
 

@@ -16,6 +16,7 @@ import pytest
 from consumer_membership.devbroker import Broker
 from tests.support.documents import DOCS, README
 from tests.support.kafka import unique
+from tests.support.texts import is_of_busy_broker
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,7 +31,7 @@ _PROGRAM = re.compile(
 
 def without_warnings(text: str) -> list[str]:
     """Return the lines without the warning that a broker did not read a connection's first request in time."""
-    return [line for line in text.splitlines() if "did not respond within" not in line]
+    return [line for line in text.splitlines() if not is_of_busy_broker(line)]
 
 
 class Shown:

@@ -14,6 +14,7 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, unique
+from tests.support.texts import is_of_busy_broker
 from tests.support.waiting import PROCESS_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -51,11 +52,6 @@ def logger_of(kept: Kept) -> logging.Logger:
     made = logging.Logger("application", logging.DEBUG)  # noqa: LOG001 - see above
     made.addHandler(kept)
     return made
-
-
-def is_of_busy_broker(line: str) -> bool:
-    """Whether this is the warning of a broker that did not read the first request of a connection in time."""
-    return "did not respond within" in line
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Arbitrary texts, and whether C code accepts them."""
+"""Arbitrary texts, whether C code accepts them, and the lines that only a busy machine prints."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def is_taken_by_c(text: str) -> bool:
     except ValueError:  # UnicodeEncodeError, or "embedded null character"
         return False
     return True
+
+
+def is_of_busy_broker(line: str) -> bool:
+    """Return whether this is the warning of a broker that did not read the first request of a connection in time."""
+    return "did not respond within" in line
