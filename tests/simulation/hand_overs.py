@@ -15,7 +15,6 @@ from consumer_membership.membership.consumer.hand_over import RESERVED_S
 from consumer_membership.membership.consumer.predecessor import PredecessorState
 from consumer_membership.membership.effects import SendHeartbeat, WarmPartitions, WriteAnnouncement
 from consumer_membership.membership.events import LeaveRequested
-from consumer_membership.membership.member_ids import was_created_before
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, HandOverAnnouncement, Instant
@@ -78,13 +77,10 @@ class HandOvers:
         for effect in effects:
             match effect:
                 case WarmPartitions():
-                    holder = internals.successor(process.member).holder
-                    may_replace = is_newest or _replaces_older(process, holder.member_id if holder else "")
-                    check(may_replace, f"{process.name} prepares for a hand-over although it was in the group before")
+                    check(is_newest, f"{process.name} prepares for a hand-over although it was in the group before")
                     seen.ordered = effect.attempt
                 case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
-                    may_replace = is_newest or _replaces_older(process, announcement.predecessor)
-                    check(may_replace, f"{process.name} requests a hand-over although it was in the group before")
+                    check(is_newest, f"{process.name} requests a hand-over although it was in the group before")
                     self._announcement_ordered(process, seen, announcement)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
                     is_reserved = beat.instance_id == seen.instance_id and self._simulation.now < seen.reserved_until
@@ -141,8 +137,3 @@ class HandOvers:
         former, released_at = self._released.pop(instance_id, (None, 0.0))
         is_in_time = self._simulation.now <= released_at + RESERVED_S
         self.completed += former is not None and member_id not in former.member_ids and is_in_time
-
-
-def _replaces_older(process: Process, holder: str) -> bool:
-    """Whether this process of a pool was created after the holder: then it may replace it, also if it was replaced."""
-    return bool(process.settings.instance_pool) and was_created_before(holder, process.member_ids[-1])

@@ -290,13 +290,6 @@ class AsksForItsIdBack(InstanceClaim):
         return True
 
 
-class ReplacesItsSuccessor(InstanceClaim):
-    """Of a pool: requests a hand-over from a newer process although it was in the group before."""
-
-    def _replaceable(self, holders: Mapping[str, Holder], own: str) -> Mapping[str, Holder]:  # noqa: ARG002
-        return self._pool.present(holders)
-
-
 class TrustsItsLeave(InstanceClaim):
     """Treats its id as released although no answer to the leave arrived."""
 

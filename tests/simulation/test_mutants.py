@@ -37,7 +37,6 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.ReplacesAnyHolder, "hand-over, no faults", "although older processes held ids"),
     (broken.AsksEachHolder, "hand-over", "for one id in one join|later"),
     (broken.AsksForItsIdBack, "hand-over", "although it was in the group before|subscribed .* later"),
-    (broken.ReplacesItsSuccessor, "hand-over", "although it was in the group before"),
     (broken.ServesAbsentSuccessors, "hand-over", "once more"),
     (broken.TakesTheReleasedIdBack, "hand-over", "back before its successor came"),
 )

@@ -83,10 +83,6 @@ NEWEST_FOR_S = 2.0
 MOST_TAKEOVERS = 5
 #: The interval between two claims of one member, spread by a half to either side, so that many members spread out.
 CLAIM_SPACING_S = 0.1
-#: How long a process that handed its id of a pool over waits before it replaces an older process. Usually it ends
-#: before, with its deployment. If it was not the oldest process, because of a wrong clock or a lost successor, the
-#: deployment would end no process any more.
-REPLACES_OLDER_AFTER_S = 30.0
 
 
 _S, _T = ClaimState, ClaimTrigger
@@ -363,26 +359,13 @@ class InstanceClaim:
         return self._settings.conflict_policy is ConflictPolicy.HAND_OVER
 
     def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:
-        """Decide at the first holder of a fixed id: one that is reported late may be newer, unless its id tells."""
+        """Decide at the first holder: with a fixed id, one that is reported late may be newer, unless its id tells."""
         attempt = self._attempt
         if attempt.may_request is None:
             is_older = holder is not None and was_created_before(holder.member_id, own)
-            is_safe = self._has_just_subscribed or is_older
+            is_safe = bool(self._pool) or self._has_just_subscribed or is_older
             attempt.may_request = self._hands_over and self.age is not Age.OLDER and is_safe
         return attempt.may_request
-
-    def _replaceable(self, holders: Mapping[str, Holder], own: str) -> Mapping[str, Holder]:
-        """Return the holders of the pool's ids that this member may replace.
-
-        A new process may replace any. One that was in the group may replace older processes, and only if it waits for
-        long: an id moves from older to newer processes, and so never back.
-        """
-        present, since = self._pool.present(holders), self._attempt.waits_since
-        if self.age is not Age.OLDER:
-            return present
-        if since is None or self._event.now < since + REPLACES_OLDER_AFTER_S:
-            return {}
-        return {i: one for i, one in present.items() if was_created_before(one.member_id, own)}
 
     def _update_age(self) -> None:
         """A holder is reported now: unless this join knew it before, it may be the newer one."""
@@ -709,8 +692,8 @@ class InstanceClaim:
         if holders is None:
             self._look_up(now + self._backoff.next_delay())
         else:
-            if self._hands_over:
-                self.successor.holders_described(self._replaceable(holders, own), is_pool=True)
+            if self._may_request_hand_over(None, own):
+                self.successor.holders_described(self._pool.present(holders), is_pool=True)
             self._look_up_again()
         if self._attempt.waits_since is None:
             self._attempt.waits_since = now

@@ -17,11 +17,11 @@ ends as it does with `wait`.
 - If the leave of the predecessor is lost, it releases its id again as soon as a description shows that it still has it.
 - If the predecessor ends, its id is released by its leave, or at the end of its session, and the successor joins.
 
-Two processes never take an id from each other in turns. With a fixed id, only a member that the application just made
-join requests a hand-over, from one holder in each such join; as soon as its successor holds the id, a predecessor ends.
-With a pool, a new process replaces the oldest one, so a deployment never replaces a process that it has just started;
-if other successors were faster, it replaces the next one. A predecessor waits for another id. If it still waits after
-`claim.REPLACES_OLDER_AFTER_S`, it replaces a process that is older than itself.
+Only a member that the application just made join requests a hand-over, so two processes never take an id from each
+other in turns. With a fixed id it announces itself to one holder in each such join. With a pool, it announces itself to
+the oldest holder, so that a deployment never replaces a process that it has just started; if other successors were
+faster, to the next one. A predecessor announces itself to no holder: with a fixed id it ends as soon as its successor
+holds the id, with a pool it waits for another id.
 
 | module | content |
 |---|---|

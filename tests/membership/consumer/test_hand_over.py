@@ -7,7 +7,6 @@ from enum import Enum
 
 import pytest
 
-from consumer_membership.membership.consumer.claim import REPLACES_OLDER_AFTER_S
 from consumer_membership.membership.consumer.claim_states import ClaimState
 from consumer_membership.membership.consumer.hand_over import READ_EVERY_S, RESERVED_S
 from consumer_membership.membership.consumer.predecessor import (
@@ -565,30 +564,6 @@ def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one(
     describe(scene, i0=holder("successor"), i1=RELEASED)
     describe(read(scene), i0=holder("successor"), i1=RELEASED)
     assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteAnnouncement)) == (["i1"], [])
-
-
-@pytest.mark.parametrize(
-    ("created_at", "chosen"), [(1000, "i1"), (2500, None)], ids=["an older one", "newer ones only"]
-)
-def test_predecessor_of_a_pool_replaces_an_older_process_if_it_waits_for_long(
-    created_at: int, chosen: str | None
-) -> None:
-    """A deployment that replaced a new process by mistake goes on; the id never comes back from a newer process."""
-    mine, other = created(2000), holder(created(created_at), ORDERS_1)
-    scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER, member_id=mine)
-    describe(scene, i1=other).answer(1, [A0]).settle()
-    scene.until(lambda s: bool(s.all(ReadAnnouncements)))
-    requested(scene, created(3000), instance_id="i0").settle()
-    own = Holder(member_id=mine, member_epoch=-2, partitions=frozenset({ORDERS_0}))
-    requested(describe(scene, i0=own, i1=other), created(3000), instance_id="i0")
-    holders = {"i0": holder(created(3000)), "i1": other}
-    began = scene.now
-    while scene.now < began + REPLACES_OLDER_AFTER_S - 1.0:
-        assert describe(scene, **holders).all(WarmPartitions) == []
-    while scene.now < began + REPLACES_OLDER_AFTER_S + 2.0:
-        describe(scene.poll(), **holders)
-    assert [order.partitions for order in scene.all(WarmPartitions)] == [{ORDERS_1}] * (chosen is not None)
-    assert scene.protocol.claim.successor.instance_id == chosen
 
 
 def test_predecessor_of_a_pool_joins_with_a_new_member_id_if_it_takes_another_id() -> None:
