@@ -139,7 +139,7 @@ class MemberCore:
 
     @property
     def retries_at_poll(self) -> bool:
-        """Whether a callback raised that the next poll calls again."""
+        """Whether the next poll repeats a callback that raised."""
         return self._reconciler.retries_at_poll or self._protocol.retries_at_poll
 
     def longest_pause_s(self, now: Instant) -> float | None:

@@ -141,7 +141,7 @@ class MemberProtocol(Protocol):
 
     @property
     def retries_at_poll(self) -> bool:
-        """Whether a callback of this protocol raised that the next poll calls again."""
+        """Whether the next poll repeats a callback of this protocol that raised."""
 
     @property
     def identity(self) -> CommitIdentity:

@@ -120,7 +120,7 @@ class Reconciler:
 
     @property
     def retries_at_poll(self) -> bool:
-        """Whether a callback raised that the next poll calls again."""
+        """Whether the next poll repeats a callback that raised."""
         return self.phase is Phase.AWAIT_POLL
 
     @property

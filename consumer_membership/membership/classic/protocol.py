@@ -80,6 +80,9 @@ _COMMITS = _OWNS | {_S.UNSUBSCRIBING}
 class ClassicProtocol:
     """The classic protocol of one member."""
 
+    #: The classic protocol has no hand-over, and so no callback that prepares for one.
+    is_handing_over = retries_at_poll = False
+
     def __init__(self, context: MemberContext, classic: ClassicSettings) -> None:
         settings = context.settings
         self._settings = settings
@@ -139,16 +142,6 @@ class ClassicProtocol:
     def topics(self) -> frozenset[str]:
         """The resolved subscription: the named topics, and those that match the pattern."""
         return self._watch.subscription.topics | self.patterns.matched
-
-    @property
-    def is_handing_over(self) -> bool:
-        """False: the classic protocol has no hand-over."""
-        return False
-
-    @property
-    def retries_at_poll(self) -> bool:
-        """False: only a hand-over has a callback of its own."""
-        return False
 
     @property
     def identity(self) -> CommitIdentity:

@@ -151,7 +151,7 @@ class ConsumerProtocol:
 
     @property
     def retries_at_poll(self) -> bool:
-        """Whether on_warm raised; the next poll calls it again."""
+        """Whether on_warm raised; the next poll repeats it."""
         return self.claim.successor.retries_at_poll
 
     @property

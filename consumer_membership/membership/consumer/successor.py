@@ -148,7 +148,7 @@ class Successor:
 
     @property
     def retries_at_poll(self) -> bool:
-        """Whether on_warm raised; the next poll calls it again."""
+        """Whether on_warm raised; the next poll repeats it."""
         return self.state is _S.RAISED
 
     @property

@@ -1,7 +1,7 @@
 """Reports the application's polls to a member's core, because the hot path of `poll()` only counts them.
 
-Each report is an event of the core, so a member is sampled only as often as its core can use polls. A poll that makes
-the member join is not waited for here: the application posts it (`Subscriptions.announce_poll`).
+Each report is an event of the core, so a member is sampled only as often as its core can use polls. The poll with which
+a member joins is not reported here: the application posts it (`Subscriptions.announce_poll`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from consumer_membership.membership.events import Polled
 
-#: How often the counts are read while a callback that raised waits for the next poll; the delay at the end of a calm.
+#: How often the counts are read while the next poll repeats a callback. Also the first interval after a calm time.
 PROGRESS_SAMPLE_S = 0.25
 #: How long records make a member an active one (`heartbeat.active.interval.ms`), and how often it is sampled then.
 ACTIVE_S = 1.0
@@ -23,7 +23,7 @@ CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
 class ProgressSampler:
     """Reads two growing counts, of polls and of delivered records, and reports new polls; used from one loop.
 
-    A member is calm while no record is delivered and no callback waits for the next poll to be called again.
+    A member is calm while no record is delivered and the next poll repeats no callback.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ProgressSampler:
             self._report(Polled(delivered=now - self._delivered_at < ACTIVE_S))
 
     def end_calm(self) -> None:
-        """Sample soon, because records come again, or a callback waits for the next poll."""
+        """Sample soon, because records come again, or the next poll repeats a callback."""
         if self.is_calm:
             self._sample_at(self._loop.time() + PROGRESS_SAMPLE_S)
 
