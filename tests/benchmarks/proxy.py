@@ -1,8 +1,6 @@
 """A TCP proxy between a client and the broker that counts requests by kind, for example the heartbeats.
 
-The broker tells clients its own address in Metadata and FindCoordinator. The proxy puts its own port in the place of
-the broker's, so that every connection of the client comes through it. In all versions of both answers the port follows
-the host directly, so one pattern of equal length does it without decoding anything.
+Every connection of the client goes through it, because it replaces the broker's port in responses (`with_address`).
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from tests.support.listeners import Listeners
+from tests.support.proxy import with_address
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,12 +24,6 @@ HEARTBEATS = frozenset({12, 68})
 ALL_KINDS = frozenset(range(1000))
 
 _SIZE = struct.Struct(">i")
-
-
-def with_address(frame: bytes, host: str, port: int, own_port: int) -> bytes:
-    """Return a frame in which each address host:port has another port."""
-    host_bytes = host.encode()
-    return frame.replace(host_bytes + _SIZE.pack(port), host_bytes + _SIZE.pack(own_port))
 
 
 class CountingProxy:

@@ -23,7 +23,6 @@ from tests.benchmarks.groups import (
 )
 from tests.benchmarks.plots import draw
 from tests.benchmarks.processes import WorkerFailedError
-from tests.benchmarks.proxy import with_address
 from tests.benchmarks.samples import (
     Check,
     Series,
@@ -38,6 +37,7 @@ from tests.benchmarks.samples import (
     percentile,
     ratio_at_least,
 )
+from tests.support.proxy import with_address
 
 
 @pytest.mark.parametrize(

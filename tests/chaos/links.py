@@ -1,7 +1,7 @@
 """The network between one member and each broker of a cluster, which can be cut, delayed and stalled.
 
 All connections of the member come through it, because it puts its own ports into the responses that name brokers
-(`tests.benchmarks.proxy`). A mode holds for all brokers or for one of them.
+(`tests.support.proxy`). A mode holds for all brokers or for one of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Self
 
-from tests.benchmarks.proxy import with_address
 from tests.support.listeners import Listeners
+from tests.support.proxy import with_address
 from tests.support.waiting import PATIENCE_S
 
 _SIZE = struct.Struct(">i")

@@ -1,7 +1,7 @@
 """A TCP proxy between one client and the broker, whose network can be cut and restored.
 
 All connections of the client, including librdkafka's, go through the proxy, because it replaces the broker's address in
-responses by its own (`tests.benchmarks.proxy`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
+responses by its own (`with_address`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
 connection is reset and sent bytes arrive late, as TCP resends them; `cut` is a firewall that resets every connection.
 `delay` holds back a single request: its client has given it up, or sent it again, and the broker still receives it.
 `silence` holds only the connections that carry requests of some kinds, as if the node at their end were cut off.
@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from tests.benchmarks.proxy import with_address
 from tests.support.listeners import Listeners
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -31,6 +30,16 @@ DESCRIBE_GROUPS = 15
 _SIZE = struct.Struct(">i")
 #: SO_LINGER on, zero seconds: close means reset.
 _RESET = struct.pack("ii", 1, 0)
+
+
+def with_address(frame: bytes, host: str, port: int, own_port: int) -> bytes:
+    """Return a frame in which each address host:port has another port.
+
+    Metadata and FindCoordinator responses have the broker's address. In all versions of both responses the port follows
+    the host directly, so a replacement of bytes of equal length needs no decoding.
+    """
+    host_bytes = host.encode()
+    return frame.replace(host_bytes + _SIZE.pack(port), host_bytes + _SIZE.pack(own_port))
 
 
 class Proxy:

@@ -35,10 +35,9 @@ from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.wire.codec import SIZE_BYTES, MalformedError, decode, write_data
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.versions import SPOKEN, Api
-from tests.benchmarks.proxy import with_address
 from tests.support.kafka import create_topic, produce
 from tests.support.kinds import SHORT_SESSIONS
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, with_address
 from tests.support.secured import materials
 from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
