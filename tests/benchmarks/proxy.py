@@ -1,6 +1,6 @@
 """A TCP proxy between a client and the broker that counts requests by kind, for example the heartbeats.
 
-Every connection of the client goes through it, because it replaces the broker's port in responses (`with_address`).
+Every connection of the client goes through it, because it replaces the broker's port in responses (`with_own_port`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from tests.support.listeners import Listeners
-from tests.support.proxy import with_address
+from tests.support.proxy import with_own_port
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,5 +99,5 @@ class CountingProxy:
             while True:
                 size = await reader.readexactly(_SIZE.size)
                 frame = await reader.readexactly(_SIZE.unpack(size)[0])
-                writer.write(size + with_address(frame, self._host, self._port, self._own_port))
+                writer.write(size + with_own_port(frame, self._host, self._port, self._own_port))
                 await writer.drain()

@@ -37,7 +37,7 @@ from tests.benchmarks.samples import (
     percentile,
     ratio_at_least,
 )
-from tests.support.proxy import with_address
+from tests.support.proxy import with_own_port
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ def test_paired_ratios_omit_rounds_that_one_side_missed() -> None:
     assert paired_ratios(ours, raw) == [2.0, 3.0]
 
 
-def test_with_address_replaces_only_the_port_of_the_broker() -> None:
+def test_with_own_port_replaces_only_the_port_of_the_broker() -> None:
     """An address is a host followed by a port; other occurrences of either stay, and the length does not change."""
     address = b"\x0a127.0.0.1" + struct.pack(">i", 9092)
     frame = b"head" + address + b"127.0.0.1 " + struct.pack(">i", 9092) + address + b"tail"
 
-    changed = with_address(frame, "127.0.0.1", 9092, 40123)
+    changed = with_own_port(frame, "127.0.0.1", 9092, 40123)
 
     moved = b"\x0a127.0.0.1" + struct.pack(">i", 40123)
     assert changed == b"head" + moved + b"127.0.0.1 " + struct.pack(">i", 9092) + moved + b"tail"

@@ -1,1 +1,1 @@
-"""Chaos tests: real members on a real cluster under faults, whose written history a pure checker judges."""
+"""Chaos tests: members run on a cluster under faults and write a history, which a checker without I/O then checks."""

@@ -1,8 +1,9 @@
 """Chaos: `python -m tests.chaos [--seed N] [--rounds N | --minutes M] [--replay SEED] [--faults A,B] [--members A,B]`.
 
-Starts a cluster of three nodes, and runs rounds on it (`rounds`). Each round has its own seed, from which its members,
-its faults and their moments are drawn (`plan`). Prints a line for each round and a table at the end; ends with 1 if a
-round failed. The folders of failed rounds stay in `tests/results/chaos` or in the folder of `--keep`.
+The command starts a cluster of three nodes, and runs rounds on it (`rounds`). Each round has its own seed, from which
+its members, its faults and the begin of each fault are drawn (`plan`). The command prints a line for each round and a
+table at the end. Its exit code is 1 if a round failed. The folders of failed rounds stay in `tests/results/chaos` or in
+the folder of `--keep`.
 """
 
 from __future__ import annotations
@@ -36,22 +37,31 @@ _SHOWN = 8
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of this command's arguments."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos", description="Run rounds of faults on a cluster, and check the history of each."
+        prog="python -m tests.chaos",
+        description="Run rounds of faults on a cluster, and check the history of each round.",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of the run; default: a fresh one")
-    parser.add_argument("--rounds", type=int, metavar="N", help="how many rounds; default: 1, or as --minutes allows")
-    parser.add_argument("--minutes", type=float, metavar="M", help="begin rounds for this many minutes")
-    parser.add_argument("--replay", type=int, action="append", metavar="SEED", help="repeat the round of this seed")
-    parser.add_argument("--faults", default="", metavar="A,B", help=f"only these: {', '.join(KINDS)}")
+    parser.add_argument("--seed", type=int, metavar="N", help="the seed of the run; default: a new random seed")
     parser.add_argument(
-        "--members", default="", metavar="A,B", help=f"only these: {', '.join(sorted(MEMBER_FEATURES))}"
+        "--rounds", type=int, metavar="N", help="the number of rounds; default: 1, or without limit with --minutes"
     )
-    parser.add_argument("--keep", type=Path, default=RESULTS, metavar="DIR", help="the folder of failed rounds")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no round after this many minutes")
+    parser.add_argument("--replay", type=int, action="append", metavar="SEED", help="repeat the round of this seed")
+    parser.add_argument("--faults", default="", metavar="A,B", help=f"draw only these faults: {', '.join(KINDS)}")
+    parser.add_argument(
+        "--members",
+        default="",
+        metavar="A,B",
+        help=f"draw only members with these features: {', '.join(sorted(MEMBER_FEATURES))}",
+    )
+    parser.add_argument("--keep", type=Path, default=RESULTS, metavar="DIR", help="the folder for failed rounds")
     parser.add_argument("--keep-all", action="store_true", help="also keep the folders of rounds that passed")
     parser.add_argument(
-        "--planted", nargs="*", metavar="NAME", help="instead, plant these bugs, or all, and require that each is found"
+        "--planted",
+        nargs="*",
+        metavar="NAME",
+        help="plant these bugs (without names: all), and fail if the checks do not report one; runs no other rounds",
     )
-    parser.add_argument("--list", action="store_true", help="print the rounds that would run, and run none")
+    parser.add_argument("--list", action="store_true", help="print the rounds that would run, and exit")
     return parser
 
 
@@ -62,9 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.planted is not None:
         return small.run_planted(options.planted)
     names = [name for name in options.faults.split(",") if name]
-    features = frozenset(word for word in options.members.split(",") if word)
+    features = frozenset(name for name in options.members.split(",") if name)
     if unknown := [*(set(names) - KINDS.keys()), *(features - MEMBER_FEATURES)]:
-        parser.error(f"{', '.join(sorted(unknown))}: there is no such fault or member")
+        parser.error(f"unknown fault or member feature: {', '.join(sorted(unknown))}")
     kinds = {name: KINDS[name] for name in names} or KINDS
     seed = seeds.fresh_seed() if options.seed is None else options.seed
     rounds = options.rounds or (None if options.minutes and not options.list else 1)
@@ -76,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(map(str, plans)))
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    print(f"seed {seed}; a round is repeated by --replay SEED with the same --faults and --members", flush=True)
+    print(f"seed {seed}; to repeat a round, use --replay SEED with the same --faults and --members", flush=True)
     outcomes = _run(plans, options.keep, options.minutes, keeps_all=options.keep_all)
     print(table(outcomes, kinds))
     failed = [outcome for outcome in outcomes if not outcome.has_passed]
@@ -86,11 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Clusters:
-    """The cluster of a run, which is replaced before a round that upgrades it; a context manager."""
+    """The current cluster of a run: a round that upgrades the cluster gets a new one. A context manager."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._present: Cluster | None = None
+        self._current: Cluster | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -99,21 +109,21 @@ class Clusters:
         self._stack.close()
 
     def of(self, plan: RoundPlan) -> Cluster:
-        """Return the cluster for this round: of the version before the newest one if the round upgrades it."""
+        """Return the cluster for this round. If the round upgrades its cluster, it begins with the version before."""
         is_upgraded = bool(plan.features & UPGRADES)
-        if self._present is None or is_upgraded:
+        if self._current is None or is_upgraded:
             self._stack.close()
             version = SUPPORTED_VERSIONS[-2] if is_upgraded else NEWEST
-            self._present = self._stack.enter_context(cluster(version))
-        return self._present
+            self._current = self._stack.enter_context(cluster(version))
+        return self._current
 
 
 def _run(plans: Iterable[RoundPlan], keep: Path, minutes: float | None, *, keeps_all: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    give_up_at = time.monotonic() + minutes * 60 if minutes is not None else None
+    end_at = time.monotonic() + minutes * 60 if minutes is not None else None
     with Clusters() as clusters:
         for plan in plans:
-            if give_up_at is not None and time.monotonic() > give_up_at:
+            if end_at is not None and time.monotonic() > end_at:
                 break
             folder = keep / str(plan.seed)
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""Judge a history: which rules of a consumer group the round broke, and the figures of the round.
+"""Check a history: which rules of a consumer group the round broke, and the figures of the round.
 
-Pure: entries in, a verdict out. The entries are in the order of their times. Each rule is sound: it reports only what
-no correct member could have done, whatever the faults were. Where a late line could explain an event (a commit was
-answered after the next owner began), the rule gives the member the benefit of the doubt.
+The checker does no I/O: it receives entries in the order of their times, and returns a verdict. Each rule is sound: it
+reports only events that no correct member could have caused, whatever the faults were. If a line that was written late
+could explain an event (for example, a commit was acknowledged after the next owner began), the rule does not report it.
 
-A process is the owner of a partition from its `Assigned` to its `Revoked`, `Lost` or `Closed`. The floor of an
-ownership is the highest offset of which a commit was acknowledged before the ownership began.
+A process is the owner of a partition from its `Assigned` to its `Revoked`, `Lost` or `Closed`. The committed offset of
+an ownership is the highest offset of which a commit was acknowledged before the ownership began.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.chaos import history as h
 from tests.chaos.history import Entry, Partition
 
 _S = 1_000_000_000
-#: For how long a partition with unread records may be without progress while `health()` reports that it consumes.
+#: `health()` must not return "consuming" if a partition with unread records has had no progress for this long.
 FALSE_CONSUMING_NS = 30 * _S
-#: A member that received a record this long before and after a sample does not need a restart.
+#: A member that received records both within this time before a sample and within this time after it needs no restart.
 ALIVE_NS = 2 * _S
-#: Statements that are older do not describe a live member at the end.
+#: If the last statement of a member is older than this at the end, the member is not alive at the end.
 RECENT_NS = 5 * _S
-#: The verdicts of a member in a group that has consumed everything.
+#: The possible health verdicts of a member whose group has consumed all records.
 _STEADY_VERDICTS = frozenset({"consuming", "idle", "paused", None})
 
 
@@ -38,22 +38,25 @@ class Rule(StrEnum):
     """The rules that a history may break.
 
     Attributes:
-        LOST: An acknowledged record was received by no member of a group.
-        SKIPPED: An owner began after, or went over, a record that was not committed.
-        REPEATED: An owner received a record whose commit was acknowledged before it was assigned the partition, or a
-            record twice during one ownership; or, in a round without faults, a record of a former owner that commits
-            automatically and gave the partition up in order.
+        LOST: No member of a group received an acknowledged record.
+        SKIPPED: An owner received a record before an earlier uncommitted record of the partition, which it skipped.
+        REPEATED: An owner received a record whose commit was acknowledged before the partition was assigned, or it
+            received a record twice during one ownership. In a round without faults also: an owner received a record
+            that the previous owner received, although the previous owner commits automatically and the partition was
+            revoked from it, not lost.
         ORDER: Records of a partition (processor: of a key) were received in another order than they were produced.
         NOT_OWNED: A member received a record of a partition that it does not own.
-        COMMIT_UNREAD: A commit was acknowledged that is ahead of the received (processor: finished) records.
+        COMMIT_UNREAD: A commit beyond the received records (processor: beyond the finished records) was acknowledged.
         COMMIT_NOT_OWNED: A member committed a partition that it does not own, and the commit was acknowledged.
-        OFFSETS_BACK: A committed offset went back.
-        OWNERS_BY_EPOCH: A partition was assigned although the lease of its owner lasted, which claims, uses or revokes
-            it afterwards; or at an epoch that is not newer than its owner's.
-        OWNERS_BY_LEASE: A member with leases received a record after its lease, or after a newer owner's first one.
-        TRANSACTIONS: A source record has no result, or more than one, in the output of transactions.
+        OFFSETS_BACK: A committed offset decreased.
+        OWNERS_BY_EPOCH: A partition was assigned before the lease of its owner ended, and the owner claimed, used or
+            revoked the partition afterwards. Or a partition was assigned at an epoch that is not newer than the epoch
+            of its previous owner.
+        OWNERS_BY_LEASE: A member with leases received a record after its lease ended, or after a newer owner had
+            received its first record.
+        TRANSACTIONS: A source record has no result, or several results, in the output of transactions.
         STATEMENT: A sample of `membership()` or `health()` was false, or a lease was longer than a session.
-        NOT_SETTLED: The group did not consume to the end after the faults, or is not in a steady state.
+        NOT_SETTLED: After the faults, the group did not consume all records, or it did not reach a steady state.
     """
 
     LOST = "lost"
@@ -73,7 +76,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A broken rule: by which process (empty: by none of them) and when."""
+    """A broken rule, with the time and the process that broke it (empty: no single process broke it)."""
 
     rule: Rule
     at_ns: int
@@ -86,11 +89,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The result of a round.
+    """The figures of a round.
 
-    `records` are acknowledged records, `received` includes repeats, `repeated` are the allowed ones. `worst_stall_s` is
-    the longest time in which a partition had unread records and its group received none. `overlap_s` is the longest
-    time from the first record of a newer owner to the last one of an older owner.
+    `records` counts acknowledged records, `received` counts received records including repeats, and `repeated` counts
+    repeats, also allowed ones. `worst_stall_s` is the longest time in which a partition had unread records and its
+    group received none of them. `overlap_s` is the longest time from the first record of a newer owner to the last
+    record of an older owner.
     """
 
     records: int = 0
@@ -104,7 +108,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result for one history; `client_of` names the client of each process, for rounds with members of others."""
+    """The result for one history. `client_of` has the client library of each process, because rounds mix clients."""
 
     violations: tuple[Violation, ...]
     figures: Figures
@@ -117,7 +121,7 @@ class Verdict:
 
 
 def check(entries: Iterable[Entry]) -> Verdict:
-    """Judge the entries of a round."""
+    """Check the entries of a round."""
     checker = _Checker(tuple(entries))
     checker.run()
     return Verdict(
@@ -127,7 +131,7 @@ def check(entries: Iterable[Entry]) -> Verdict:
     )
 
 
-# ---- the state of the sweep ----
+# ---- the state of the pass over the entries ----
 
 
 @dataclass(slots=True)
@@ -138,8 +142,8 @@ class _Ownership:
     partition: Partition
     epoch: int
     began_ns: int
-    #: The acknowledged offset at its begin, and the highest offset that could have been committed by then.
-    floor: int
+    #: The highest acknowledged commit when the ownership began.
+    committed: int
     member_id: str | None
     ended_ns: float = inf
     was_lost: bool = False
@@ -149,7 +153,7 @@ class _Ownership:
     next_by_key: dict[str | None, int] = field(default_factory=dict)
 
     def is_newer_than(self, other: _Ownership) -> bool:
-        """Whether this ownership of the partition is the later one."""
+        """Whether this ownership of the partition is newer than the other one."""
         if self.epoch >= 0 and other.epoch >= 0:
             return self.epoch > other.epoch
         return self.began_ns > other.began_ns
@@ -165,32 +169,34 @@ class _Process:
     owned: dict[Partition, _Ownership] = field(default_factory=dict)
     commits: dict[int, tuple[int, h.CommitBegun, frozenset[Partition]]] = field(default_factory=dict)
     lease_until_ns: int | None = None
-    #: Its lease does not protect it any more, and another process may replace it at once.
+    #: An administrator has removed the member: its lease is void, and another process may own its partitions at once.
     is_evicted: bool = False
     is_killed: bool = False
     is_closed: bool = False
-    #: Partitions that were assigned to others while its lease lasted: a violation if it still works with them.
+    #: Partitions that were assigned to other processes before its lease ended: violations if it still uses them.
     overtaken: dict[Partition, Violation] = field(default_factory=dict)
     owned_changed_ns: int = 0
     last_statement: tuple[int, h.Statement] | None = None
 
-    def shares_place(self, other: _Process) -> bool:
-        """Whether one process replaces the other by design: a restart, or two processes with one instance id."""
+    def shares_instance_id(self, other: _Process) -> bool:
+        """Whether one process may replace the other at once: a restarted member, or a second one with its id."""
         return self.instance_id is not None and self.instance_id == other.instance_id
 
 
 @dataclass(slots=True)
 class _Log:
-    """A partition as one group reads it."""
+    """The progress of one group in one partition."""
 
-    #: The first reception of each number, and how often it was received.
+    #: How often the record of each number was received.
     receptions: Counter[int] = field(default_factory=Counter)
-    #: The highest acknowledged commit, with its time; the highest offset that a commit may have reached.
+    #: The highest acknowledged commit, with its time.
     committed: int = 0
     committed_ns: int = 0
+    #: The highest offset that may be committed, including commits without a response.
     reachable: int = 0
+    #: The committed offset that an admin client read last.
     observed: int = 0
-    #: Received (processor: finished) up to here, as the next offset; offsets that processors finished.
+    #: The offset after the last received record, and the offsets of records that processors finished.
     read: int = 0
     finished: set[int] = field(default_factory=set)
     ownerships: list[_Ownership] = field(default_factory=list)
@@ -198,22 +204,22 @@ class _Log:
 
 
 class _Checker:
-    """One sweep over the entries."""
+    """One pass over the entries."""
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = entries
         self.processes: dict[str, _Process] = {}
         self.violations: list[Violation] = []
         self._groups: dict[str, dict[Partition, _Log]] = {}
-        #: Acknowledged records: offset to number and time; of re-created topics those of the latest topic.
+        #: Acknowledged records: offset to number and time. For a re-created topic only the records of the newest topic.
         self._produced: dict[Partition, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._offsets: dict[Partition, list[int]] = defaultdict(list)
         self._recreated = {entry.event.topic for entry in entries if isinstance(entry.event, h.Recreated)}
         self._has_faults = any(isinstance(entry.event, _FAULTS) for entry in entries)
         self._outputs: dict[str, Counter[tuple[Partition, int]]] = defaultdict(Counter)
-        #: Groups whose offsets were deleted: their records are processed again.
+        #: Groups whose offsets were deleted: they process their records again.
         self._reset: set[str] = set()
-        #: Processes that an administrator removed, perhaps before they wrote their start.
+        #: Processes that an administrator removed, perhaps before they wrote `Started`.
         self._evicted: set[str] = set()
         self._settled_ns: int | None = None
         self._at_ns = 0
@@ -223,9 +229,9 @@ class _Checker:
         self._produced_number = 0
 
     def run(self) -> None:
-        """Read all entries, and then judge the rules that need the complete history."""
+        """Read all entries, and then check the rules that need the complete history."""
         for entry in self._entries:
-            # Records first: a member may receive a record before the producer's acknowledgement is written.
+            # All records are read first: a member may receive a record before the producer writes `Produced`.
             if isinstance(entry.event, h.Produced):
                 self._produce(entry.at_ns, entry.event)
             elif isinstance(entry.event, h.Recreated):
@@ -289,7 +295,7 @@ class _Checker:
                 for partition in event.partitions:
                     log = self._log(event.group, partition)
                     log.committed = log.observed = 0
-                    # The epochs of a group that was deleted begin again.
+                    # A group that was deleted begins again at epoch 1.
                     log.ownerships = [one for one in log.ownerships if one.ended_ns == inf]
             case h.Evicted():
                 self._evicted.add(event.member)
@@ -307,7 +313,7 @@ class _Checker:
             case h.Produced() | h.FaultBegan() | h.FaultEnded() | h.Recreated():
                 pass
             case _:
-                raise ValueError(f"{self._process} writes {event} before it has started")
+                raise ValueError(f"{self._process} wrote {event} before `Started`")
 
     def _processes_of(self, member: str) -> list[_Process]:
         return [process for name, process in self.processes.items() if h.is_of(name, member)]
@@ -353,7 +359,7 @@ class _Checker:
                 partition=partition,
                 epoch=item.epoch,
                 began_ns=self._at_ns,
-                floor=log.committed,
+                committed=log.committed,
                 member_id=event.member_id,
             )
             if not process.started.is_manual:
@@ -366,23 +372,25 @@ class _Checker:
 
     def _compare_owners(self, process: _Process, former: _Ownership, new: _Ownership) -> None:
         owner = self.processes[former.process]
-        if owner is process or owner.shares_place(process) or owner.started.is_manual:
+        if owner is process or owner.shares_instance_id(process) or owner.started.is_manual:
             return
         name = f"{new.partition} at epoch {new.epoch}"
         if 0 <= new.epoch <= former.epoch:
-            self._report(Rule.OWNERS_BY_EPOCH, f"{name}, after {owner.name} had it at epoch {former.epoch}")
+            self._report(Rule.OWNERS_BY_EPOCH, f"{name}, after {owner.name} owned it at epoch {former.epoch}")
         lasts = owner.lease_until_ns is not None and owner.lease_until_ns > self._at_ns
         if former.ended_ns == inf and lasts and not (owner.is_evicted or owner.is_killed):
             remaining_s = ((owner.lease_until_ns or 0) - self._at_ns) / _S
-            text = f"{name}, while {owner.name} has it at epoch {former.epoch} with a lease of {remaining_s:.3f} s more"
-            # The member may have left: then its on_lost runs when it polls again.
+            text = (
+                f"{name}, while {owner.name} owns it at epoch {former.epoch}, with a lease for {remaining_s:.3f} s more"
+            )
+            # Not a violation yet: the member may have left its group. Then its on_lost runs when it polls again.
             owner.overtaken.setdefault(
                 new.partition,
                 Violation(rule=Rule.OWNERS_BY_EPOCH, at_ns=self._at_ns, process=process.name, text=text),
             )
 
     def _judge_overtaken(self, owner: _Process, begun_ns: int, claimed: Iterable[Partition]) -> None:
-        """Judge a member that claims, uses or revokes these partitions."""
+        """Report the violations of a member that claims, uses or revokes partitions that other members got."""
         for partition in claimed:
             violation = owner.overtaken.get(partition)
             if violation is not None and begun_ns > violation.at_ns:
@@ -437,7 +445,9 @@ class _Checker:
         started = self.processes[former[-1].process].started
         if started.commits_automatically and not started.is_processor:
             self._report(
-                Rule.REPEATED, f"received {event.partition}@{event.offset}, which {former[-1].process} gave up in order"
+                Rule.REPEATED,
+                f"received {event.partition}@{event.offset} again, although {former[-1].process} commits automatically "
+                "before it gives a partition up",
             )
 
     def _note_stall(self, log: _Log, event: h.Received) -> None:
@@ -452,13 +462,13 @@ class _Checker:
     ) -> None:
         what = f"received {event.partition}@{event.offset}"
         if process.started.has_leases and until is not None and event.begun_ns > until:
-            self._report(Rule.OWNERS_BY_LEASE, f"{what} {(event.begun_ns - until) / _S:.3f} s after its lease")
+            self._report(Rule.OWNERS_BY_LEASE, f"{what} {(event.begun_ns - until) / _S:.3f} s after its lease ended")
         for other in log.ownerships:
             owner = self.processes[other.process]
             if other.first_ns is None or owner is process or not other.is_newer_than(ownership):
                 continue
             self._overlap_ns = max(self._overlap_ns, self._at_ns - other.first_ns)
-            by_design = process.is_evicted or owner.shares_place(process) or process.started.is_manual
+            by_design = process.is_evicted or owner.shares_instance_id(process) or process.started.is_manual
             if process.started.has_leases and not by_design and event.begun_ns > other.first_ns:
                 late_s = (event.begun_ns - other.first_ns) / _S
                 self._report(
@@ -472,15 +482,16 @@ class _Checker:
         if partition.topic in self._recreated:
             return
         what = f"received {partition}@{offset}"
-        if offset < ownership.floor:
-            self._report(Rule.REPEATED, f"{what}, although {ownership.floor} was committed before it was assigned")
+        if offset < ownership.committed:
+            text = f"{what}, although {ownership.committed} was committed before it was assigned"
+            self._report(Rule.REPEATED, text)
         if process.started.is_processor:
             following = ownership.next_by_key.get(event.key, 0)
             if offset + 1 < following:
                 self._report(Rule.ORDER, f"{what} after {following - 1} of key {event.key}")
-            # An earlier owner may have finished it without a commit; in one ownership it is a repeat.
+            # An earlier owner may have finished the record without a commit. Within one ownership it is a repeat.
             is_again = offset in log.finished and offset + 1 == following
-            # A transaction that is aborted takes the results of finished records with it.
+            # An aborted transaction removes the results of finished records: they are processed again.
             if is_again and not process.started.is_transactional:
                 self._report(Rule.REPEATED, f"{what} again, after its handler had returned")
             ownership.next_by_key[event.key] = max(following, offset + 1)
@@ -502,7 +513,7 @@ class _Checker:
         foreign = frozenset(o.partition for o in event.offsets if o.partition not in process.owned)
         begun_ns = self._at_ns
         if process.started.commits_automatically:
-            # Only `on_commit` reports these, after the commit: when it began is not known.
+            # Only `on_commit` reports automatic commits, after they end: the time of their begin is unknown.
             begun_ns, foreign = 0, frozenset()
         process.commits[event.commit] = (begun_ns, event, foreign)
         for offset in event.offsets:
@@ -519,7 +530,7 @@ class _Checker:
             log = self._log(process.started.group, offset.partition)
             what = f"committed {offset.partition}@{offset.offset}"
             if process.started.is_processor:
-                # Records before its first one were committed by an owner that is no processor.
+                # Earlier owners, which may not be processors, committed the records before its first record.
                 firsts = [one.first_offset for one in log.ownerships if one.process == process.name]
                 begin = max(log.committed, firsts[-1] or 0 if firsts else 0)
                 is_ahead = not log.finished.issuperset(self._unread_between(offset.partition, begin, offset.offset))
@@ -528,7 +539,7 @@ class _Checker:
                     self._unread_between(offset.partition, log.read, offset.offset)
                 )
             if is_ahead:
-                self._report(Rule.COMMIT_UNREAD, f"{what}, but read only to {log.read}")
+                self._report(Rule.COMMIT_UNREAD, f"{what}, but records were read only to {log.read}")
             if offset.partition in foreign and process.started.has_callbacks and not process.started.is_manual:
                 self._report(Rule.COMMIT_NOT_OWNED, what)
             if offset.offset < log.committed and begun_ns > log.committed_ns:
@@ -543,7 +554,8 @@ class _Checker:
             log = self._log(event.group, offset.partition)
             if offset.offset < log.observed:
                 self._report(
-                    Rule.OFFSETS_BACK, f"{offset.partition} of {event.group} from {log.observed} to {offset.offset}"
+                    Rule.OFFSETS_BACK,
+                    f"{offset.partition} of group {event.group} from {log.observed} to {offset.offset}",
                 )
             log.observed = offset.offset
 
@@ -566,25 +578,31 @@ class _Checker:
             self._judge_claim(process, event, partition, epoch)
             self._judge_progress(process, event, partition)
         if event.would_restart_help and self._is_alive(process, event.begun_ns):
-            self._report(Rule.STATEMENT, f"a restart would help ({event.verdict}), but records are received")
+            self._report(
+                Rule.STATEMENT, f"would_restart_help is true ({event.verdict}), but the process receives records"
+            )
 
     def _judge_length(self, process: _Process, until_ns: int | None) -> None:
-        """A lease begins with a heartbeat that was sent before, and lasts for a session at most."""
+        """Check that a lease lasts for one session at most: it begins when an earlier heartbeat was sent."""
         session_s = process.started.session_s
         if session_s is None or until_ns is None:
             return
         remaining_s = (until_ns - self._at_ns) / _S
         if remaining_s > session_s:
-            self._report(Rule.STATEMENT, f"a lease of {remaining_s:.3f} s more, with a session of {session_s:g} s")
+            self._report(
+                Rule.STATEMENT, f"its lease lasts {remaining_s:.3f} s more, but its session is {session_s:g} s"
+            )
 
     def _judge_claim(self, process: _Process, event: h.Statement, partition: Partition, epoch: int) -> None:
-        """A claim with a lease is false once another member received a record at a newer epoch."""
+        """Check a claim with a lease: it is false if another member has received a record at a newer epoch."""
         until = event.lease_until_ns
         if until is None or process.is_evicted:
             return
         for other in self._log(process.started.group, partition).ownerships:
             owner = self.processes[other.process]
-            if owner is process or owner.shares_place(process) or other.first_ns is None or other.epoch <= epoch:
+            if owner is process or owner.shares_instance_id(process):
+                continue
+            if other.first_ns is None or other.epoch <= epoch:
                 continue
             if other.first_ns < min(until, event.begun_ns):
                 self._report(
@@ -605,7 +623,8 @@ class _Checker:
             if self._produced[partition][offset][1] < horizon
         ]
         if unread:
-            self._report(Rule.STATEMENT, f"{event.verdict}, but {partition}@{unread[0]} is unread and nothing arrives")
+            text = f"{event.verdict}, but {partition}@{unread[0]} is unread, and no record is received"
+            self._report(Rule.STATEMENT, text)
 
     def _is_alive(self, process: _Process, at_ns: int) -> bool:
         """Whether the process received records directly before and after this moment."""
@@ -625,7 +644,7 @@ class _Checker:
 
     def _judge_end(self) -> None:
         if self._settled_ns is None:
-            self._report(Rule.NOT_SETTLED, "the group did not consume to the end")
+            self._report(Rule.NOT_SETTLED, "the group did not consume all records")
             return
         transactional = {p.started.group for p in self.processes.values() if p.started.is_transactional}
         for group, logs in self._groups.items():
@@ -646,7 +665,7 @@ class _Checker:
             count = self._outputs[group][partition, number]
             is_wrong = count == 0 if begins_again else count != 1
             if is_wrong and at_ns < (self._settled_ns or 0):
-                self._report(Rule.TRANSACTIONS, f"{partition}@{offset} has {count} results of group {group}")
+                self._report(Rule.TRANSACTIONS, f"{partition}@{offset} has {count} results in group {group}")
 
     def _judge_steady_state(self, process: _Process) -> None:
         if process.last_statement is None or process.started.is_manual or process.is_closed or process.is_killed:

@@ -1,7 +1,7 @@
-"""The faults: each is a context manager that begins and ends the fault; its kind has the duration.
+"""The faults: each is a context manager that begins the fault on entry and ends it on exit; its kind has the durations.
 
-A fault receives the testbed, its target and a number for its own random choices. It must end in a state in which the
-group can consume to the end of the topic; `Testbed.heal` is called in any case.
+A fault receives the testbed, its target and a number for its own random choices. After its end, the group must be able
+to consume to the end of the topic. `Testbed.heal` is called after all faults.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _fault(
     protocols: frozenset[Protocol] = frozenset(Protocol),
     is_for: Callable[[MemberPlan], bool] = lambda _: True,
 ) -> Callable[[Callable[[Testbed, str, int], Iterator[None]]], Fault]:
-    """Put a generator function into the table."""
+    """Register a generator function as a fault."""
 
     def register(run: Callable[[Testbed, str, int], Iterator[None]]) -> Fault:
         _KINDS[name] = FaultKind(
@@ -133,7 +133,7 @@ def coordinator_stop(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 @_fault("coordinator-pause", Family.BROKERS, 1, 12)
 def coordinator_pause(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Suspend the node of the group's coordinator, also beyond a session."""
+    """Suspend the node of the group's coordinator, for less or for more time than a session."""
     with _paused_node(testbed, testbed.coordinator_node() or int(target)):
         yield
 
@@ -150,7 +150,7 @@ def rolling_restart(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 @_fault("rolling-upgrade", Family.BROKERS, 0, 1)
 def rolling_upgrade(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Restart all nodes with the newest version, one after the other; the round has begun with an older one."""
+    """Restart all nodes with the newest version, one after the other; the round began with an older version."""
     first = int(target)
     for node_id in sorted(testbed.cluster.broker.node_ids, key=lambda one: (one < first, one)):
         with testbed.nodes_lock:
@@ -169,13 +169,13 @@ def controller_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 @_fault("disk-full", Family.BROKERS, 3, 8)
 def disk_full(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """A node cannot write a byte to any file; Kafka then ends it. The node is started again with space on its disk."""
+    """A node cannot write to any file, which ends the Kafka process. It is started again with space on its disk."""
     with testbed.nodes_lock:
         pid = testbed.cluster.broker.node_pid(int(target))
     if pid is not None:
-        # EFBIG instead of ENOSPC, for which the broker would need a file system of its own.
-        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+        # Writes fail with EFBIG. ENOSPC would need a separate file system for the broker.
+        _, hard_limit = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard_limit))
     yield
     with testbed.nodes_lock:
         testbed.cluster.broker.kill_node(int(target))
@@ -185,7 +185,7 @@ def disk_full(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 # ---- members ----
 
-#: How long a task of a Spark job may be without partitions because of another fault.
+#: Another fault may leave the tasks of a Spark job without partitions for this long.
 _TASK_S = 120.0
 
 
@@ -205,7 +205,7 @@ def _kept_down(member: Member) -> Iterator[None]:
 
 @_fault("member-killed-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
 def member_killed_long(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Kill a member, which is restarted after its session."""
+    """Kill a member; it is restarted after its session has expired."""
     with _kept_down(testbed.members[target]):
         testbed.members[target].kill()
         yield
@@ -228,14 +228,14 @@ def _suspended(member: Member) -> Iterator[None]:
 
 @_fault("member-pause", Family.MEMBERS, 1, SESSION_S - 2)
 def member_pause(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Suspend a member within its session."""
+    """Suspend a member for less time than its session."""
     with _suspended(testbed.members[target]):
         yield
 
 
 @_fault("member-pause-long", Family.MEMBERS, SESSION_S + 1, 2 * SESSION_S)
 def member_pause_long(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Suspend a member beyond its session."""
+    """Suspend a member for longer than its session."""
     with _suspended(testbed.members[target]):
         yield
 
@@ -256,7 +256,7 @@ def member_interrupt(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 @_fault("members-restart-all", Family.MEMBERS, 0, 1)
 def members_restart_all(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
-    """Close all members at the same time, as a deployment does that does not roll."""
+    """Close all members at the same time, as a deployment without rolling updates does."""
     members = list(testbed.members.values())
     for member in members:
         member.send(signal.SIGTERM)
@@ -267,17 +267,17 @@ def members_restart_all(testbed: Testbed, _target: str, _: int) -> Iterator[None
 
 @_fault("member-added", Family.MEMBERS, 3, 8)
 def member_added(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """A further member joins, and leaves."""
+    """Another member joins, and later leaves."""
     with testbed.another_member(target):
         yield
 
 
-def _takes_orders(plan: MemberPlan) -> bool:
-    """Whether orders reach the consumer: those of a Spark job are in its tasks."""
+def _receives_orders(plan: MemberPlan) -> bool:
+    """Whether the process that receives orders has the consumer; a Spark job has its consumers in its tasks."""
     return plan.loop is not Loop.SPARK
 
 
-@_fault("slow-callbacks", Family.MEMBERS, 6, 10, is_for=_takes_orders)
+@_fault("slow-callbacks", Family.MEMBERS, 6, 10, is_for=_receives_orders)
 def slow_callbacks(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
     """The callbacks of a member take up to 4 s while another member joins and leaves."""
     member = testbed.members[target]
@@ -287,7 +287,7 @@ def slow_callbacks(testbed: Testbed, target: str, choice: int) -> Iterator[None]
     member.order(Order.SLOW_CALLBACKS, 0.0)
 
 
-@_fault("raising-callbacks", Family.MEMBERS, 3, 6, is_for=_takes_orders)
+@_fault("raising-callbacks", Family.MEMBERS, 3, 6, is_for=_receives_orders)
 def raising_callbacks(testbed: Testbed, target: str, _: int) -> Iterator[None]:
     """The callbacks of a member raise for 3 s, while another member joins and leaves."""
     testbed.members[target].order(Order.RAISING_CALLBACKS, 3.0)
@@ -295,27 +295,28 @@ def raising_callbacks(testbed: Testbed, target: str, _: int) -> Iterator[None]:
         yield
 
 
-@_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4, is_for=_takes_orders)
+@_fault("late-poll", Family.MEMBERS, POLL_INTERVAL_S + 3, POLL_INTERVAL_S + 4, is_for=_receives_orders)
 def late_poll(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
-    """A member does not poll for up to 3 s longer than max.poll.interval.ms."""
+    """A member does not poll for longer than max.poll.interval.ms, by up to 2.2 s."""
     testbed.members[target].order(Order.SLEEP, POLL_INTERVAL_S + 0.2 + choice % 3)
     yield
 
 
-@_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5, is_for=_takes_orders)
+@_fault("gil-held", Family.MEMBERS, SESSION_S + 1, SESSION_S + 5, is_for=_receives_orders)
 def gil_held(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
-    """A native call holds the GIL of a member beyond its session."""
+    """A native call holds the GIL of a member for as long as its session or up to 3 s longer."""
     testbed.members[target].order(Order.HOLD_GIL, SESSION_S + choice % 4)
     yield
 
 
-@_fault("twins", Family.MEMBERS, 8, 12)
-def twins(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """A second process has the group.instance.id of a member; without one, two new processes share an id."""
-    place = testbed.members[target].plan.instance_id
+@_fault("duplicate-instance-id", Family.MEMBERS, 8, 12)
+def duplicate_instance_id(testbed: Testbed, target: str, _: int) -> Iterator[None]:
+    """A second process has the group.instance.id of the target; if the target has none, two new processes share one."""
+    instance_id = testbed.members[target].plan.instance_id
     with ExitStack() as stack:
-        changes = {"identity": Identity.STATIC, "place": place or f"{target}-twin", "hands_over": False}
-        for _ in range(2 if place is None else 1):
+        shared_id = instance_id or f"{target}-twin"
+        changes = {"identity": Identity.STATIC, "given_instance_id": shared_id, "hands_over": False}
+        for _ in range(2 if instance_id is None else 1):
             stack.enter_context(testbed.another_member(target, **changes))
         yield
 
@@ -333,25 +334,27 @@ def _cut_off(member: Member) -> Iterator[None]:
     member.links.change(Mode.PASS)
 
 
-#: How long each process of a hand-over may need to get its partitions, or to prepare for them.
-_HAND_OVER_S, _HAND_OVER_PROCESSES = 60.0, 10
+#: Each process of a hand-over gets its partitions, or prepares for them, within this time.
+_HAND_OVER_S = 60.0
+#: At most this many new processes are started until one of them prepares for its partitions.
+_HAND_OVER_PROCESSES = 10
 
 
 def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[None]], *, is_new: bool = False) -> None:
-    """Add a hand-over of a new process with an instance id of its own.
+    """Register a fault with a hand-over between two new processes, which have an instance id of their own.
 
-    When the next process prepares for its partitions, one of the two is disturbed.
+    `disturb` is applied to the old process (with `is_new`: to the new process) while the new one prepares.
     """
 
     def run(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-        place = {"identity": Identity.STATIC, "place": f"{target}-handed", "hands_over": True}
-        # Only the network of members without one can be cut.
-        place |= {"has_certificate": False}
+        changes = {"identity": Identity.STATIC, "given_instance_id": f"{target}-handed", "hands_over": True}
+        # Only the network of members without a certificate can be cut.
+        changes |= {"has_certificate": False}
         with ExitStack() as stack:
-            old = stack.enter_context(testbed.another_member(target, **place))
+            old = stack.enter_context(testbed.another_member(target, **changes))
             testbed.wait(lambda: bool(testbed.owned_by(old)), _HAND_OVER_S)
-            new = stack.enter_context(testbed.another_member(target, **place))
-            if _warms(testbed, old, new):
+            new = stack.enter_context(testbed.another_member(target, **changes))
+            if _has_warmed(testbed, old, new):
                 disturbed = new if is_new else old
                 testbed.history.write(h.FaultBegan(fault=name, target=disturbed.name))
                 stack.enter_context(disturb(disturbed))
@@ -360,14 +363,14 @@ def _hand_over(name: str, disturb: Callable[[Member], AbstractContextManager[Non
     _fault(name, Family.MEMBERS, 6, 12, frozenset({Protocol.CONSUMER}))(run)
 
 
-def _warms(testbed: Testbed, old: Member, new: Member) -> bool:
-    """Wait until the new process prepares. False: the old one has ended before, because of another fault.
+def _has_warmed(testbed: Testbed, old: Member, new: Member) -> bool:
+    """Wait until the new process prepares for its partitions; return False if another fault ended the old one before.
 
-    A process that learns of the holder more than 2 s after it subscribed requests no hand-over, and ends after a
-    session: a busy machine needs several processes.
+    If a process finds the owner of its instance id more than 2 s after it subscribed, it requests no hand-over, and
+    ends after a session. On a busy machine, several processes may be needed.
 
     Raises:
-        TimeoutError: no process prepares; the round fails, because it has no fault.
+        TimeoutError: no process prepared; the round fails, because its fault did not happen.
     """
 
     def is_warm() -> bool:
@@ -379,7 +382,7 @@ def _warms(testbed: Testbed, old: Member, new: Member) -> bool:
             return is_warm()
         if not new.is_running:
             new.begin()
-    raise TimeoutError(f"no process like {new.name} prepares for the partitions of {old.name}")
+    raise TimeoutError(f"no process of {new.plan.name} prepared for the partitions of {old.name}")
 
 
 _hand_over("hand-over", lambda _: nullcontext())
@@ -403,7 +406,7 @@ def task_kill(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
 
 @_fault("task-pause", Family.MEMBERS, 2, 2 * SESSION_S, is_for=_is_job)
 def task_pause(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
-    """Suspend the process of a Spark task, within or beyond its session."""
+    """Suspend the process of a Spark task, for less or for more time than its session."""
     task = _owning_task(testbed, target, choice)
     task.send(signal.SIGSTOP)
     yield
@@ -411,10 +414,10 @@ def task_pause(testbed: Testbed, target: str, choice: int) -> Iterator[None]:
 
 
 def _owning_task(testbed: Testbed, target: str, choice: int) -> Task:
-    """Wait until tasks of a Spark job own partitions, and return one; another fault may have restarted the job.
+    """Return a task of a Spark job that owns partitions; wait for it, because another fault may have restarted the job.
 
     Raises:
-        TimeoutError: no task owns a partition; the round fails, because it has no fault.
+        TimeoutError: no task owns a partition; the round fails, because its fault did not happen.
     """
     member = testbed.members[target]
     if not testbed.wait(lambda: len(testbed.owning_tasks(member)) > 0, _TASK_S):
@@ -429,7 +432,7 @@ def _has_certificate(plan: MemberPlan) -> bool:
 
 @_fault("certificate-renewed", Family.MEMBERS, 1, 4, is_for=_has_certificate)
 def certificate_renewed(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """The nodes get a further key and certificate, and later the first ones again; a member connects meanwhile."""
+    """The nodes get a second key and certificate, and later the first ones again; a member is restarted meanwhile."""
     keys = testbed.cluster.keys
     renewed = {"keystore.key": keys.renewed_key_pem, "keystore.certificate.chain": keys.renewed_certificate_chain_pem}
     with testbed.certificates(renewed):
@@ -439,9 +442,9 @@ def certificate_renewed(testbed: Testbed, target: str, _: int) -> Iterator[None]
 
 @_fault("certificate-refused", Family.MEMBERS, 4, 10, is_for=_has_certificate)
 def certificate_refused(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """The nodes trust another authority while a member is restarted: they refuse its certificate, and later accept it.
+    """The nodes refuse the certificate of a restarted member, because they trust another authority for some time.
 
-    Connections that exist stay.
+    Existing connections stay open.
     """
     with testbed.certificates({"truststore.certificates": testbed.cluster.keys.foreign_ca_pem}):
         testbed.members[target].close()
@@ -474,14 +477,14 @@ _network("lost-responses", Mode.SILENCE, 1, 10)
 
 @_fault("half-open", Family.NETWORK, 2, 6, is_for=_has_links)
 def half_open(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """All connections of a member are silent from now on; new ones work."""
+    """All existing connections of a member become silent permanently; new connections work."""
     testbed.members[target].links.forget()
     yield
 
 
 @_fault("coordinator-cut", Family.NETWORK, 3, 12, is_for=_has_links)
 def coordinator_cut(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """A member reaches all nodes except the coordinator of its group."""
+    """A member can connect to all nodes except the coordinator of its group."""
     links, node_id = testbed.members[target].links, testbed.coordinator_node()
     if node_id is not None:
         links.change(Mode.HOLD, testbed.address_for_members(node_id))
@@ -491,7 +494,7 @@ def coordinator_cut(testbed: Testbed, target: str, _: int) -> Iterator[None]:
 
 @_fault("all-cut", Family.NETWORK, 2, 10, is_for=_has_links)
 def all_cut(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
-    """No member reaches any node."""
+    """No member can connect to any node."""
     members = list(testbed.members.values())
     for member in members:
         member.links.change(Mode.HOLD)
@@ -525,7 +528,7 @@ def topic_recreated(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
 
 @_fault("members-removed", Family.GROUP, 1, 3)
 def members_removed(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
-    """An administrator removes all members while they live; supervisors restart those that end because of it."""
+    """An administrator removes all running members; the harness restarts those that end because of it."""
     for member in list(testbed.members.values()):
         if member.is_running:
             testbed.history.write(h.Evicted(member=member.name))
@@ -536,7 +539,7 @@ def members_removed(testbed: Testbed, _target: str, _: int) -> Iterator[None]:
 
 @_fault("other-protocol", Family.GROUP, 4, 8)
 def other_protocol(testbed: Testbed, _target: str, choice: int) -> Iterator[None]:
-    """A member of the other protocol joins and leaves: a conversion of the group under its policy `bidirectional`."""
+    """A member of the other protocol joins and leaves; the brokers convert the group (policy `bidirectional`)."""
     like = sorted(testbed.members)[choice % len(testbed.members)]
     is_classic = testbed.members[like].plan.protocol is Protocol.CLASSIC
     other = Protocol.CONSUMER if is_classic else Protocol.CLASSIC
@@ -570,7 +573,7 @@ def rights_revoked(testbed: Testbed, _target: str, choice: int) -> Iterator[None
     rules = [
         AclBinding(kind, name, ResourcePatternType.LITERAL, user, "*", operation, permission)
         for user, operation, permission in (
-            # With a rule, only what a rule allows is allowed.
+            # As soon as a resource has a rule, Kafka allows only the operations that a rule allows.
             ("User:*", AclOperation.ALL, AclPermissionType.ALLOW),
             (f"User:{USER}", AclOperation.READ, AclPermissionType.DENY),
         )
@@ -578,7 +581,7 @@ def rights_revoked(testbed: Testbed, _target: str, choice: int) -> Iterator[None
     for made in testbed.admin.create_acls(rules, request_timeout=60.0).values():
         made.result()
     yield
-    # Two requests: a filter of a user has one user.
+    # One request for each rule, because a filter has one user.
     for rule in reversed(rules):
         filters = AclBindingFilter(
             kind, name, rule.resource_pattern_type, rule.principal, "*", AclOperation.ANY, AclPermissionType.ANY
@@ -586,7 +589,7 @@ def rights_revoked(testbed: Testbed, _target: str, choice: int) -> Iterator[None
         testbed.admin.delete_acls([filters], request_timeout=60.0)[filters].result()
 
 
-#: The faults that need a cluster which was started with an older version.
+#: The faults that need a cluster with an older version.
 UPGRADES = frozenset({"rolling-upgrade"})
 
 KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
@@ -594,7 +597,7 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
 
 
 def inject(testbed: Testbed, kind: str, target: str, choice: int, is_over: threading.Event, duration_s: float) -> None:
-    """Begin a fault, and end it after its duration; the history has both."""
+    """Begin a fault, and end it after its duration; write both events to the history."""
     name = target or testbed.topic
     testbed.history.write(h.FaultBegan(fault=kind, target=name))
     try:

@@ -1,25 +1,26 @@
-"""The history of a round: what each process received, owned and committed, as lines of JSON with one clock.
+"""The history of a round: the records, partitions and commits of each process, as JSON lines with times of one clock.
 
-Each process appends to a file of its own (`HistoryWriter`), one line for an event, with one write per line: a kill at
-any moment leaves complete lines and at most one torn line at the end, which `read` ignores. `read_all` merges the files
-of a round. Members of every client may write this format; `epoch`, `member_id` and leases are None for clients without
-them.
+Each process appends to its own file (`HistoryWriter`), one line for each event, with one write call for each line. If
+the process is killed, its file has complete lines and at most one incomplete line at the end, which `read` ignores.
+`read_all` merges the files of a round. Members with any client library can write this format. Clients without member
+ids, epochs or leases write None (epochs: -1).
 
-All times are nanoseconds of `time.monotonic_ns()`, which all processes of a Linux machine share. Convert times of other
-clocks before you write them: `until_ns = now_ns() + remaining`.
+All times are nanoseconds of `time.monotonic_ns()`, a clock that all processes of a Linux machine share. Convert times
+of other clocks before you write them: `until_ns = now_ns() + remaining`.
 
-When a member writes, in the thread that calls the consumer:
+A member writes these events in the thread that calls the consumer:
 
 - `Assigned` at the begin of `on_assign`, before the application may receive a record of the new partitions.
-- `Received` after `poll` has returned the record, with the time before the call as `begun_ns`; a processor writes it
-  when the handler begins, with the end of the thread's previous handler as `begun_ns`, and `Finished` when the handler
-  has returned.
+- `Received` after `poll` has returned the record, with the time before the call as `begun_ns`. A processor writes it
+  when the handler begins, with the end of the thread's previous handler as `begun_ns`.
+- `Finished` when the handler of a processor has returned.
 - `Revoked` at the end of `on_revoke`, and `Lost` at the begin of `on_lost`: the application does not use the partitions
   afterwards.
 - `CommitBegun` before the request can be sent, and `CommitEnded` with the same `commit` after its response.
-- `Statement` for samples of `membership()` and `health()`, in any thread.
 
-The processes of Spark tasks are named `<driver>-<task>-<attempt>`: what happens to a driver, happens to its tasks.
+It writes `Statement` for samples of `membership()` and `health()` in any thread.
+
+The processes of Spark tasks are named `<driver>-<task>-<attempt>`. An event that names a driver holds for its tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-#: The current time, of the clock that all processes share.
+#: The current time of the clock that all processes share.
 now_ns = time.monotonic_ns
 SUFFIX = ".history"
 
@@ -50,7 +51,7 @@ class Partition(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """An offset of a partition: the next record to read."""
+    """An offset of a partition: the position of the next record."""
 
     topic: str
     number: int
@@ -63,7 +64,7 @@ class Offset(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """The member epoch (classic: the generation) at which a partition was assigned."""
+    """A partition, with the member epoch (classic: the generation) at which it was assigned."""
 
     topic: str
     number: int
@@ -80,7 +81,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """The broker has acknowledged a record. `number` grows within the partition, and identifies the record in it."""
+    """The broker has acknowledged a record. `number` increases within the partition, and identifies a record in it."""
 
     partition: Partition
     offset: int
@@ -106,7 +107,7 @@ class FaultEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsObserved:
-    """The committed offsets of a group, as an admin client read them; a partition without an offset is left out."""
+    """An admin client has read the committed offsets of a group; partitions without an offset are omitted."""
 
     group: str
     offsets: tuple[Offset, ...]
@@ -114,9 +115,10 @@ class OffsetsObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsReset:
-    """A fault deletes or changes the committed offsets of these partitions: earlier commits do not count afterwards.
+    """A fault deletes or changes the committed offsets of these partitions, which makes earlier commits void.
 
-    Written before the request is sent and again after its response. A re-created topic is `Recreated` instead.
+    The harness writes it before the request is sent and again after its response. For a re-created topic it writes
+    `Recreated` instead.
     """
 
     group: str
@@ -125,9 +127,9 @@ class OffsetsReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recreated:
-    """A fault deletes the topic: its records need not arrive, and its offsets begin again.
+    """A fault deletes the topic and creates it again: earlier records need not be received, and offsets restart at 0.
 
-    Written before the request is sent; no record is produced between this line and the creation of the topic.
+    The harness writes it before the request is sent, and produces no record until the topic is created.
     """
 
     topic: str
@@ -135,9 +137,9 @@ class Recreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
-    """An administrator removes the member of this process while it runs: its lease does not hold, by design.
+    """An administrator removes the member of this running process; by design, its lease is void then.
 
-    Written before the request is sent.
+    The harness writes it before the request is sent.
     """
 
     member: str
@@ -145,14 +147,17 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed:
-    """The harness ends this process, so another may replace it at once. Written before the signal is sent."""
+    """The harness kills this process, so that another process may replace it at once.
+
+    The harness writes it before the signal is sent.
+    """
 
     member: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A `read_committed` reader found the result of this source record in the output of transactions."""
+    """A `read_committed` consumer has read the result of this source record in the output of transactions."""
 
     group: str
     partition: Partition
@@ -161,9 +166,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """All faults are over, the groups have consumed to the end, and each member must be in a steady state.
+    """All faults are over, the groups have consumed all records, and each member must be in a steady state.
 
-    The harness writes it some seconds after the last record was received, and before it closes the members.
+    The harness writes it some seconds after a member received the last record, and before it closes the members.
     """
 
 
@@ -172,13 +177,18 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A process begins: the first line of its file.
+    """A process begins; this is the first line of its file.
 
-    `client` is `consumer-membership`, `confluent-kafka` or `java`. `has_leases`: it withholds records after the end of
-    its lease. `is_transactional`: it commits in transactions. `is_manual`: it assigns its partitions itself, outside of
-    the group's assignment. `instance_id` is None for dynamic members. `has_callbacks`: it writes `Assigned`, `Revoked`
-    and `Lost`. `is_processor`: it writes `Finished`, and keeps only the order of each key. `commits_automatically`:
-    some of its commits are not written. `session_s` is the session of its group, where the harness has set it.
+    Attributes:
+        client: `consumer-membership`, `confluent-kafka` or `java`.
+        instance_id: None for dynamic members.
+        has_leases: The member withholds records after the end of its lease.
+        is_transactional: It commits in transactions.
+        is_manual: It calls `assign`; the group does not assign its partitions.
+        has_callbacks: It writes `Assigned`, `Revoked` and `Lost`.
+        is_processor: It writes `Finished`, and keeps only the order of the records of each key.
+        commits_automatically: The consumer commits automatically, and the history does not have all of its commits.
+        session_s: The session timeout of its group, if the harness has set it.
     """
 
     group: str
@@ -197,9 +207,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """The group has assigned these partitions; `epochs` are the tokens of their leases, -1: none.
+    """The group has assigned these partitions. `epochs` are the tokens of their leases; -1: the member has no tokens.
 
-    `instance_id` is the id of a pool that the member has.
+    `instance_id` is the id that the member has taken from its pool.
     """
 
     member_id: str | None
@@ -209,14 +219,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
-    """The member prepares for partitions that another process hands over to it (`on_warm`); it does not own them."""
+    """The member prepares for partitions that another process will hand over to it (`on_warm`)."""
 
     partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """The member has given up these partitions, after its last commit of them was answered."""
+    """The member has given up these partitions, after it received the response to its last commit of them."""
 
     partitions: tuple[Partition, ...]
 
@@ -230,9 +240,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The application has received a record. `begun_ns`: before the call that returned it.
+    """The application has received a record. `begun_ns` is the time before the call that returned it.
 
-    `lease_until_ns` is the end of the lease as it was read directly after the call; None: no lease.
+    `lease_until_ns` is the end of the lease, read directly after the call; None: no lease.
     """
 
     partition: Partition
@@ -245,7 +255,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The handler of a record has returned; only processors write this, and then only these may be committed."""
+    """The handler of a record has returned. Only processors write this; they may commit only finished records."""
 
     partition: Partition
     offset: int
@@ -253,7 +263,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitBegun:
-    """The member commits. `commit` is a number that the process uses once."""
+    """The member begins a commit. `commit` is a number that the process uses for this commit only."""
 
     commit: int
     offsets: tuple[Offset, ...]
@@ -261,9 +271,9 @@ class CommitBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEnded:
-    """The response to a commit: `error` is the name of Kafka's error code, None: the offsets are committed.
+    """The response to a commit. `error` is the name of Kafka's error code; None: the offsets are committed.
 
-    `is_unknown`: the request may have been processed, for example after a timeout.
+    `is_unknown`: the broker may have processed the request, for example after a timeout.
     """
 
     commit: int
@@ -273,17 +283,18 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed:
-    """The lease of the member now ends at `until_ns`. Not written for an assumed session (`is_session_assumed`)."""
+    """The lease of the member now ends at `until_ns`. Not written if the session is assumed (`is_session_assumed`)."""
 
     until_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A sample of `membership()` and `health()`; `begun_ns`: before the calls.
+    """A sample of `membership()` and `health()`. `begun_ns` is the time before the calls.
 
-    `owned` are the partitions of `membership().owned` with their epochs, `lease_until_ns` its lease. `verdict` is the
-    value of the verdict (`consuming`), `stalled` are the partitions that `health()` reports as stalled.
+    `owned` has the partitions of `membership().owned` with their epochs, and `lease_until_ns` the end of its lease.
+    `verdict` is the verdict of `health()` (for example `consuming`), and `stalled` has the partitions that it reports
+    as stalled.
     """
 
     begun_ns: int
@@ -299,7 +310,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """A call of the member has raised this; `is_fatal`: the process ends because of it."""
+    """A call of the member has raised this error; `is_fatal`: the process ends because of it."""
 
     error: str
     is_fatal: bool = False
@@ -348,14 +359,14 @@ _TUPLES: Mapping[str, type[Partition | Offset | Epoch]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line: an event, when it happened, and in which process. A restarted process has another name."""
+    """One line: an event, its time, and the name of its process. A restarted process has another name."""
 
     at_ns: int
     process: str
     event: Event
 
     def to_line(self) -> bytes:
-        """Return the line, with its end."""
+        """Return the line, including the newline."""
         event = self.event
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         named = {"at": self.at_ns, "process": self.process, "event": type(event).__name__, **values}
@@ -381,7 +392,7 @@ def _value(name: str, value: object) -> object:
 
 
 class HistoryWriter:
-    """Appends the events of one process to its file. May be used in several threads.
+    """Appends the events of one process to its file. Several threads may use it.
 
     The times within a file never decrease.
     """
@@ -390,16 +401,16 @@ class HistoryWriter:
         self.process = process
         self.path = folder / f"{process}{SUFFIX}"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        # A signal handler that raises may interrupt a write: the lock can be taken again by its thread.
+        # Reentrant: a signal handler may interrupt a write of its thread and write itself.
         self._lock = threading.RLock()
         self._commits = 0
 
     def write(self, event: Event) -> None:
-        """Append an event that happens now."""
+        """Append an event with the current time."""
         with self._lock:
             line = Entry(at_ns=now_ns(), process=self.process, event=event).to_line()
             if os.write(self._file, line) != len(line):
-                raise OSError(f"{self.path} does not take a whole line")
+                raise OSError(f"could not write a complete line to {self.path}")
 
     def begin_commit(self, offsets: Iterable[Offset]) -> int:
         """Append `CommitBegun` with a new number, and return the number for `CommitEnded`."""
@@ -422,12 +433,12 @@ class HistoryWriter:
 
 
 def is_of(process: str, member: str) -> bool:
-    """Whether a process is this member, or an attempt of a task of this Spark driver."""
+    """Whether a process is this member, or a task attempt of this Spark driver."""
     return process == member or process.startswith(f"{member}-")
 
 
 def read(path: Path) -> Iterator[Entry]:
-    """Read the history of one process; a torn last line is ignored.
+    """Read the history of one process; an incomplete last line is ignored.
 
     Raises:
         ValueError: another line is not a complete event.
@@ -437,7 +448,7 @@ def read(path: Path) -> Iterator[Entry]:
 
 
 def _lines(path: Path, position: int) -> Iterator[bytes]:
-    """Read the complete lines from this position of the file on."""
+    """Yield the complete lines that begin at or after this position of the file."""
     with path.open("rb") as file:
         file.seek(position)
         for line in file:
@@ -454,7 +465,7 @@ class HistoryReader:
         self._positions: dict[Path, int] = {}
 
     def new_entries(self) -> Iterator[Entry]:
-        """Read the events that were written since the last call; those of one process are in their order."""
+        """Yield the events that were written since the last call; the events of one process are in order."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             for line in _lines(path, self._positions.get(path, 0)):
                 self._positions[path] = self._positions.get(path, 0) + len(line)

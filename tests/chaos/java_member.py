@@ -1,4 +1,4 @@
-"""The command line of a member with Java's consumer (`tests/support/java/ChaosMember.java`)."""
+"""The command line of a member that uses the Java consumer (`tests/support/java/ChaosMember.java`)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def java_command(plan: MemberPlan, process: str, group: str, topic: str, servers
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{_LOGIN_MODULE} required username="{USER}" password="{PASSWORD}";',
     }
-    words = [process, group, topic, str(folder), plan.instance_id or "", f"{plan.loop} {plan.identity} {plan.protocol}"]
-    words += [f"{name}={value}" for name, value in properties.items()]
-    return program_command(_PROGRAM, Path(_compiled().name), words)
+    kind = f"{plan.loop} {plan.identity} {plan.protocol}"
+    arguments = [process, group, topic, str(folder), plan.instance_id or "", kind]
+    arguments += [f"{name}={value}" for name, value in properties.items()]
+    return program_command(_PROGRAM, Path(_compiled().name), arguments)

@@ -1,7 +1,7 @@
-"""The network between one member and each broker of a cluster, which can be cut, delayed and stalled.
+"""A proxy between one member and each broker of a cluster, which can cut, delay and stall the network.
 
-All connections of the member come through it, because it puts its own ports into the responses that name brokers
-(`tests.support.proxy`). A mode holds for all brokers or for one of them.
+All connections of the member go through it, because it replaces the ports of brokers in responses by its own ports
+(`tests.support.proxy.with_own_port`). A mode applies to all brokers or to one broker.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from functools import partial
 from typing import Self
 
 from tests.support.listeners import Listeners
-from tests.support.proxy import with_address
+from tests.support.proxy import with_own_port
 from tests.support.waiting import PATIENCE_S
 
 _SIZE = struct.Struct(">i")
-#: SO_LINGER on, zero seconds: close means reset.
+#: SO_LINGER with zero seconds: closing the socket resets the connection.
 _RESET = struct.pack("ii", 1, 0)
-#: The delay of each frame in one direction, and the times of a stall and of the flow between two stalls.
+#: The delay of each frame in one direction, the duration of a stall, and the time between two stalls.
 DELAY_S, STALL_S, FLOW_S = 0.3, 1.2, 0.3
 
 
 class Mode(Enum):
-    """What the network does with frames.
+    """How the network transports frames.
 
     Attributes:
-        PASS: It passes them.
-        HOLD: Nothing arrives, no connection is reset, and all bytes arrive at the end: a pulled cable.
-        RESET: Connections are reset, also new ones.
-        DELAY: Each frame needs `DELAY_S` longer.
-        STALL: Frames are held for `STALL_S` and flow for `FLOW_S`, in turns, as TCP does with many lost packets.
+        PASS: Frames pass.
+        HOLD: No frame arrives and no connection is reset until the mode ends; then all frames arrive: a pulled cable.
+        RESET: Existing and new connections are reset.
+        DELAY: Each frame is delayed by `DELAY_S`.
+        STALL: Frames are held for `STALL_S` and pass for `FLOW_S`, in turns, as TCP does with many lost packets.
         SILENCE: Requests arrive, and responses are lost.
     """
 
@@ -48,10 +48,10 @@ class Mode(Enum):
 
 
 class Links:
-    """The links of one member to the brokers at these addresses; a context manager."""
+    """The proxies of one member for the brokers at these addresses; a context manager."""
 
     def __init__(self, addresses: Collection[str]) -> None:
-        self._brokers = [(host, int(port)) for host, _, port in (one.rpartition(":") for one in addresses)]
+        self._brokers = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
         self._ports: dict[int, int] = {}
         self._modes = dict.fromkeys((port for _, port in self._brokers), Mode.PASS)
         self._loop = asyncio.new_event_loop()
@@ -92,7 +92,7 @@ class Links:
         self._do(act)
 
     def forget(self) -> None:
-        """Make the present connections silent permanently; new ones work: a router that lost its tables."""
+        """Make the existing connections silent permanently; new ones work, as behind a router that lost its tables."""
 
         def act() -> None:
             for writers in self._connections.values():
@@ -137,14 +137,14 @@ class Links:
             return
         self._connections[port].add(writer)
         try:
-            ways = [
-                asyncio.ensure_future(self._pass(port, writer, reader, broker_writer, is_answer=False)),
-                asyncio.ensure_future(self._pass(port, writer, broker_reader, writer, is_answer=True)),
+            directions = [
+                asyncio.ensure_future(self._pass(port, writer, reader, broker_writer, is_response=False)),
+                asyncio.ensure_future(self._pass(port, writer, broker_reader, writer, is_response=True)),
             ]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
         finally:
             self._connections[port].discard(writer)
             self._forgotten.discard(writer)
@@ -157,21 +157,21 @@ class Links:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        is_answer: bool,
+        is_response: bool,
     ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 size = await reader.readexactly(_SIZE.size)
                 frame = size + await reader.readexactly(_SIZE.unpack(size)[0])
-                if is_answer:
+                if is_response:
                     for host, broker_port in self._brokers:
-                        frame = with_address(frame, host, broker_port, self._ports[broker_port])
-                if await self._is_passed(port, client, is_answer=is_answer):
+                        frame = with_own_port(frame, host, broker_port, self._ports[broker_port])
+                if await self._is_passed(port, client, is_response=is_response):
                     writer.write(frame)
                     await writer.drain()
 
-    async def _is_passed(self, port: int, client: asyncio.StreamWriter, *, is_answer: bool) -> bool:
-        """Wait as long as the network holds the frame; return whether it arrives."""
+    async def _is_passed(self, port: int, client: asyncio.StreamWriter, *, is_response: bool) -> bool:
+        """Wait while the network holds the frame; return whether it arrives."""
         if client in self._forgotten:
             return False
         match self._modes[port]:
@@ -180,7 +180,7 @@ class Links:
             case Mode.STALL:
                 remaining = STALL_S - self._loop.time() % (STALL_S + FLOW_S)
                 await asyncio.sleep(max(0.0, remaining))
-            case Mode.SILENCE if is_answer:
+            case Mode.SILENCE if is_response:
                 return False
             case _:
                 pass

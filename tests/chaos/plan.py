@@ -1,7 +1,8 @@
-"""The plan of a round, drawn from its seed before the round begins: members, faults, and their moments.
+"""The plan of a round, drawn from its seed before the round begins: members, faults, and the begin of each fault.
 
-Pure. A moment is a number of records that the group has received, not a time: a repeated round begins its faults at the
-same points of its work, on a machine of any speed. Only durations are seconds, because sessions are.
+This module does no I/O. A fault begins after a number of records that the group has received, not at a time: if you
+repeat a round, its faults begin at the same records on a machine of any speed. Durations are in seconds, because
+session timeouts are.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from enum import StrEnum
 from random import Random
 from typing import Self, TypeVar, assert_never
 
-#: Partitions of the topic of a round, and the records that are produced per second.
+#: The number of partitions of a round's topic, and of records that are produced per second.
 PARTITIONS, RECORDS_PER_S = 6, 120
-#: The session of all members, and their max.poll.interval.ms.
+#: The session timeout of all members, and their max.poll.interval.ms, in seconds.
 SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
-#: The user of all members, whose rights the harness does not need, and its password.
+#: The user of all members and its password. The harness has another user, so that faults may revoke this user's rights.
 USER, PASSWORD = "member", "chaos"
-#: The tasks of a Spark job.
+#: The number of tasks of a Spark job.
 TASKS = 2
-#: A fault begins after this many records since the begin of the round or of the previous fault.
+#: A fault begins when this many records were received since the begin of the round or of the previous fault.
 _FEWEST_BEFORE, _MOST_BEFORE = 60, 300
 #: The seeds of rounds have this many bits: short enough to type.
 _SEED_BITS = 32
-#: `covering` takes the best of this many seeds.
+#: `covering` chooses the best of this many seeds.
 _CANDIDATES = 64
 
 
 def output_of(topic: str) -> str:
-    """Return the topic with the results of transactions that read this topic."""
+    """Return the output topic of transactions that read this topic."""
     return f"{topic}.out"
 
 
@@ -45,12 +46,12 @@ class Loop(StrEnum):
         CONSUME: Calls of `consume`.
         ASYNC: `AIOConsumer`.
         PROCESSOR: `Processor`.
-        TRANSACTIONS: A transactional `Processor`, which writes a result for each record. Then all members of the group
-            are such members, so that each record must have one result.
-        MANUAL: `assign` of all partitions, in a group of its own.
-        SPARK: A local Spark job, whose tasks are static members; one member of a round at most.
-        RAW: confluent-kafka, in groups of the classic protocol.
-        JAVA: Java's consumer, in groups of the classic protocol.
+        TRANSACTIONS: A transactional `Processor`, which writes a result for each record. If a group has such a member,
+            all of its members are of this kind, so that each record must have one result.
+        MANUAL: A consumer that assigns all partitions with `assign`, and commits in a group of its own.
+        SPARK: A local Spark job, whose tasks are static members; a round has at most one.
+        RAW: The consumer of confluent-kafka, in groups of the classic protocol.
+        JAVA: The Java consumer, in groups of the classic protocol.
     """
 
     POLL = "poll"
@@ -65,7 +66,7 @@ class Loop(StrEnum):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the member uses another client."""
+        """Whether the member uses another client library than this package."""
         return self in {Loop.RAW, Loop.JAVA}
 
     @property
@@ -92,10 +93,10 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """A member: its name in the round, and what its program does.
+    """A member: its name in the round, and the behavior of its program.
 
-    `place` is the group.instance.id of a static member; empty: its name. A member that `has_certificate` uses a
-    listener with TLS, and reaches the nodes directly.
+    `given_instance_id` is the group.instance.id of a static member; if it is empty, the id is the member's name. A
+    member with `has_certificate` uses a TLS listener, and connects to the nodes without a proxy.
     """
 
     name: str
@@ -107,13 +108,13 @@ class MemberPlan:
     strategy: str = "cooperative-sticky"
     hands_over: bool = False
     has_certificate: bool = False
-    place: str = ""
+    given_instance_id: str = ""
 
     @property
     def instance_id(self) -> str | None:
         """The member's group.instance.id, if it is fixed."""
         is_static = self.identity is Identity.STATIC and self.is_in_group
-        return (self.place or self.name) if is_static else None
+        return (self.given_instance_id or self.name) if is_static else None
 
     @property
     def is_in_group(self) -> bool:
@@ -121,22 +122,22 @@ class MemberPlan:
         return self.loop is not Loop.MANUAL
 
     def group_of(self, group: str) -> str:
-        """Return the group in which it commits in a round with this group."""
+        """Return the group in which the member commits; `group` is the group of the round."""
         return group if self.is_in_group else f"{group}.{self.name}"
 
     def to_json(self) -> str:
-        """Return it as text for the command line of its program."""
+        """Return the plan as JSON for the command line of the member's program."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:
-        """Return it in a few words."""
+        """Return a short description."""
         features = [self.name, self.identity, self.loop]
         features += ["leases"] * self.has_leases + ["auto-commit"] * self.commits_automatically
         return " ".join([*features, *["hand-over"] * self.hands_over, *["certificate"] * self.has_certificate])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text."""
+        """Read the plan from JSON."""
         values = json.loads(text)
         for name, kind in (("loop", Loop), ("identity", Identity), ("protocol", Protocol)):
             values[name] = kind(values[name])
@@ -155,9 +156,9 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """A row of the table of faults: what it affects, how many seconds it lasts, and in groups of which protocols.
+    """A kind of fault: its targets, its shortest and longest duration, and the group protocols in which it may occur.
 
-    `is_for` returns whether a member can be the target, for faults that have a member as their target.
+    For faults that affect a member, `is_for` returns whether this member can be the target.
     """
 
     name: str
@@ -168,7 +169,7 @@ class FaultKind:
     is_for: Callable[[MemberPlan], bool] = lambda _: True
 
     def targets(self, members: Iterable[MemberPlan], nodes: Iterable[int]) -> list[str]:
-        """Return the names of its possible targets; without one, the round cannot have the fault."""
+        """Return the names of possible targets. If there are none, the round cannot have this fault."""
         match self.family:
             case Family.BROKERS:
                 return [str(node) for node in nodes]
@@ -185,7 +186,7 @@ class FaultPlan:
     """A fault of a round.
 
     It begins when the group has received `after` records since the members began. `target` is a node, a member or
-    empty. `choice` is a number for what the fault itself has to choose.
+    empty. `choice` is a random number, for the choices that the fault itself makes.
     """
 
     kind: str
@@ -195,7 +196,7 @@ class FaultPlan:
     choice: int
 
     def __str__(self) -> str:
-        """Return it in a few words."""
+        """Return a short description."""
         target = f" {self.target}" if self.target else ""
         return f"{self.kind}{target} after {self.after} for {self.duration_s:.1f} s"
 
@@ -220,7 +221,7 @@ class RoundPlan:
         return features | {MIXED} if self.is_mixed else features
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return one readable line."""
         members = ", ".join(map(str, self.members))
         faults = "; ".join(map(str, self.faults))
         return f"seed {self.seed}: {self.members[0].protocol}: {members} | {faults}"
@@ -233,7 +234,7 @@ _LOOPS = {
     Protocol.CLASSIC: (*_OWN_LOOPS, Loop.RAW, Loop.JAVA),
     Protocol.AUTO: _OWN_LOOPS,
 }
-#: A group of static and dynamic members: what a group has while its members are changed from one to the other.
+#: A group of static and dynamic members, as while its members are changed from dynamic to static ones.
 MIXED = "mixed"
 MEMBER_FEATURES = frozenset([*Loop, *Identity, *Protocol, MIXED])
 
@@ -241,9 +242,10 @@ MEMBER_FEATURES = frozenset([*Loop, *Identity, *Protocol, MIXED])
 def draw(
     seed: int, kinds: Mapping[str, FaultKind], nodes: Iterable[int], features: frozenset[str] = frozenset()
 ) -> RoundPlan:
-    """Draw a round. `features` limits loops, identities and protocols to those that it names, where it names some.
+    """Draw a round.
 
-    With `MIXED`, the first member is static and the second one dynamic.
+    If `features` has loops, identities or protocols, only these are drawn; a kind of which it has no value is not
+    limited. With `MIXED`, the first member is static and the second one dynamic.
     """
     random = Random(seed)  # noqa: S311 - repeatable
     nodes = list(nodes)
@@ -266,11 +268,11 @@ def draw(
         loop = Loop.SPARK if has_spark and number == 1 else random.choice(loops)
         identity = Identity.STATIC if loop is Loop.SPARK else random.choice(_allowed(Identity, features))
         if identity is Identity.POOL and (loop.is_foreign or protocol is Protocol.CLASSIC):
-            # Only groups of the consumer protocol show which ids are free.
+            # A member of this package can see which ids of a pool are free only in groups of the consumer protocol.
             identity = Identity.STATIC
         if MIXED in features and number <= len(_OF_MIXED):
             identity = _OF_MIXED[number - 1]
-        has_place = identity is not Identity.DYNAMIC and loop not in {Loop.MANUAL, Loop.SPARK}
+        has_instance_id = identity is not Identity.DYNAMIC and loop not in {Loop.MANUAL, Loop.SPARK}
         members.append(
             MemberPlan(
                 name=f"m{number}",
@@ -280,7 +282,7 @@ def draw(
                 has_leases=not loop.is_foreign and loop is not Loop.MANUAL and random.random() < 2 / 3,
                 commits_automatically=loop in {Loop.POLL, Loop.CONSUME} and random.random() < 1 / 4,
                 strategy=strategy,
-                hands_over=has_place and protocol is Protocol.CONSUMER and random.random() < 1 / 4,
+                hands_over=has_instance_id and protocol is Protocol.CONSUMER and random.random() < 1 / 4,
                 has_certificate=not loop.is_foreign and loop is not Loop.SPARK and random.random() < 1 / 4,
             )
         )
@@ -311,10 +313,10 @@ def draw(
 def covering(
     random: Random, kinds: Mapping[str, FaultKind], nodes: Iterable[int], features: frozenset[str] = frozenset()
 ) -> Iterator[RoundPlan]:
-    """Yield rounds without end, so that few rounds have every fault, every loop and a mixed group.
+    """Yield an endless sequence of rounds, in which few rounds cover every fault, every loop and a mixed group.
 
-    Of several seeds, the next round has the one that draws the most of these that no round of the present block had; a
-    block ends when all of them were drawn. A round still depends on nothing but its seed.
+    For each round, several seeds are tried, and the seed whose round covers the most missing features is chosen. When
+    all features are covered, the search begins again. A round depends only on its seed.
     """
     nodes = list(nodes)
     loops = {loop for protocol in _allowed(Protocol, features) for loop in _allowed(_LOOPS[protocol], features)}
@@ -332,6 +334,6 @@ def covering(
 
 
 def _allowed(given: Iterable[FeatureT], features: frozenset[str]) -> list[FeatureT]:
-    """Return the values that the command line allows; all of them if it allows none."""
+    """Return the values that the command line names; if it names none of them, return all."""
     values = list(given)
     return [value for value in values if value in features] or values

@@ -1,8 +1,8 @@
-"""Planted bugs: small patches of the package and of the checker, each of which the chaos tests have to report.
+"""Planted bugs: small patches of the package and of the checker, each of which the chaos tests must report.
 
-A patch replaces text in the source of one module while a process imports it (`apply_from_environment`), so that a
-member process runs the broken package and the harness does not. Each text occurs exactly once in its module:
-`tests/chaos/test_planted.py` fails when a change of the package moves a patch out of place.
+A patch replaces text in the source of one module while a process imports the module (`apply_from_environment`). So a
+member process runs the broken package, and the harness runs the correct one. Each text occurs exactly once in its
+module. `tests/chaos/test_planted.py` fails if a change of the package makes a patch inapplicable.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Script(Enum):
-    """What a small round does."""
+    """The events of a small round."""
 
-    #: Members join and leave in order: no record may be repeated.
+    #: Members join and leave without faults: no record may be repeated.
     NO_FAULTS = "no faults"
-    #: A member is stopped beyond its session and continues; another one is killed.
+    #: A member is suspended for longer than its session and continues; another member is killed.
     FAULTS = "faults"
 
 
@@ -49,8 +49,8 @@ class Setup:
 class Planted:
     """A bug: `replacements` of old and new text in one module, the round that shows it, and the rules that report it.
 
-    `rules` are the rules of which at least one has to be broken. A bug of the checker has no setup: the checker's own
-    tests have to fail.
+    The round must break at least one of `rules`. A bug of the checker has no setup and no rules: the checker's tests
+    must fail.
     """
 
     module: str
@@ -71,18 +71,18 @@ class Planted:
         """
         for old, new in self.replacements:
             if source.count(old) != 1:
-                raise ValueError(f"{self.module} has {source.count(old)} times: {old}")
+                raise ValueError(f"{self.module} has this text {source.count(old)} times instead of once: {old}")
             source = source.replace(old, new)
         return source
 
 
 def _in(module: str, *replacements: tuple[str, str], finds: Sequence[Rule], **setup: object) -> Planted:
-    words: Mapping[str, object] = setup
+    values: Mapping[str, object] = setup
     return Planted(
         module=f"consumer_membership.{module}",
         replacements=replacements,
         rules=frozenset(finds),
-        setup=Setup(**words),  # type: ignore[arg-type]  # the fields of Setup
+        setup=Setup(**values),  # type: ignore[arg-type]  # the fields of Setup
     )
 
 
@@ -318,7 +318,7 @@ BUGS: Mapping[str, Planted] = {
         commits="auto",
     ),
     # ---- the checker ----
-    "checker-forgets-the-floor": _in_checker("if offset < ownership.floor:", "if offset < 0:"),
+    "checker-ignores-the-committed-offset": _in_checker("if offset < ownership.committed:", "if offset < 0:"),
     "checker-counts-refused-commits": _in_checker(
         "if event.error is not None or event.is_unknown:", "if event.is_unknown and event.error:"
     ),
@@ -329,8 +329,8 @@ BUGS: Mapping[str, Planted] = {
         "if 0 <= new.epoch <= former.epoch:", "if 0 <= new.epoch < former.epoch:"
     ),
     "checker-accepts-leased-overlap": _in_checker(
-        "by_design = process.is_evicted or owner.shares_place(process)",
-        "by_design = True or owner.shares_place(process)",
+        "by_design = process.is_evicted or owner.shares_instance_id(process)",
+        "by_design = True or owner.shares_instance_id(process)",
     ),
     "checker-accepts-second-results": _in_checker("if begins_again else count != 1", "if begins_again else count < 1"),
     "checker-ignores-resets": _in_checker("log.committed = log.observed = 0", "log.observed = 0"),
@@ -345,14 +345,14 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._bug = bug
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is the base's
-        """Compile the broken source; no cache of it is read or written."""
+        """Compile the broken source, without reading or writing a bytecode cache."""
         source = self._bug.applied_to(self._bug.path.read_text(encoding="utf-8"))
         code: CodeType = compile(source, str(self._bug.path), "exec", dont_inherit=True)
         return code
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module with a bug before Python finds the sound one."""
+    """Finds the module with a bug before Python finds the correct module."""
 
     def __init__(self, bug: Planted) -> None:
         self._bug = bug
@@ -363,21 +363,21 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 - the signature is the base's
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Find the one module."""
+        """Find the module with the bug, and no other module."""
         if fullname != self._bug.module:
             return None
         return importlib.util.spec_from_file_location(fullname, self._bug.path, loader=_Loader(self._bug))
 
 
 def apply(name: str) -> None:
-    """Have this process import the broken module.
+    """Make this process import the broken module.
 
     Raises:
-        RuntimeError: the sound module was imported already.
+        RuntimeError: the process has already imported the correct module.
     """
     bug = BUGS[name]
     if bug.setup is None:
-        # This module imports the sound checker; the tests of the checker import it after this.
+        # This module has imported the correct checker. The tests of the checker import it again after this call.
         sys.modules.pop(bug.module, None)
     elif bug.module in sys.modules:
         raise RuntimeError(f"{bug.module} was imported before the bug {name} was planted")
@@ -385,7 +385,7 @@ def apply(name: str) -> None:
 
 
 def apply_from_environment() -> None:
-    """Apply the bug that the environment names, if it names one."""
+    """Apply the bug that the environment variable names, if it is set."""
     name = os.environ.get(VARIABLE)
     if name:
         apply(name)

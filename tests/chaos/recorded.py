@@ -1,12 +1,13 @@
-"""Check the heartbeat responses of a recording against the simulated coordinator: could it have given them?
+"""Check whether the simulated coordinator could have given the heartbeat responses of a recording.
 
-The simulation is only worth as much as its coordinator resembles a broker. `check_recording` replays the heartbeats of
-one recorded member against the simulated broker's own code for members
-(`consumer_membership.testing.coordinators.consumer.group_member`). The target of the group and the partitions of other
-members are not in the recording, so that several states of the member are possible after a response; a response that
-fits none of them is a finding: the broker does what the simulation forbids, or the recording is damaged.
+The simulation is only useful if its coordinator behaves like a broker. `check_recording` replays the heartbeats of one
+recorded member against the simulated broker's own code for members
+(`consumer_membership.testing.coordinators.consumer.group_member`). The recording has neither the target assignment of
+the group nor the partitions of other members, so several states of the member are possible after a response. A response
+that fits none of these states is a finding: the simulation forbids what the broker did, or the recording is damaged.
 
-A request without a response, a refusal, or a recording that begins later leaves the state unknown until the next join.
+After a request without a response, an error response, or a recording that does not begin with a join, the state is
+unknown until the next join.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from consumer_membership.testing.coordinators.consumer.group_member import Consu
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, TopicIdPartition
 
 _FENCED_MEMBER_EPOCH = 110
-#: A partition of the target that another member still owns; the member is UNRELEASED because of it.
+#: A partition of the target assignment that another member still owns; because of it, the member is UNRELEASED.
 _UNRELEASED = TopicIdPartition(UUID(int=0), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A response that the simulated coordinator could not give; `number` counts the recording's entries from 1."""
+    """A response that the simulated coordinator could not give. `number` is its entry in the recording, from 1."""
 
     number: int
     at: Instant
@@ -38,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result for a recording: how many responses were compared, and those that do not fit."""
+    """The result for a recording: the number of compared responses, and the responses that do not fit."""
 
     responses: int
     findings: tuple[Finding, ...]
@@ -53,7 +54,7 @@ def check_entries(entries: Iterable[Entry]) -> Checked:
     """Check all heartbeat responses of these entries."""
     checker = _Checker()
     for number, entry in enumerate(entries, 1):
-        checker.take(number, entry)
+        checker.check(number, entry)
     return Checked(responses=checker.responses, findings=tuple(checker.findings))
 
 
@@ -62,11 +63,11 @@ class _Checker:
         self.responses = 0
         self.findings: list[Finding] = []
         self._sent: dict[int, Heartbeat] = {}
-        #: The possible states of the member at the broker; None: not known.
+        #: The possible states of the member at the broker; None: unknown.
         self._states: list[ConsumerMember] | None = None
 
-    def take(self, number: int, entry: Entry) -> None:
-        """Take the next entry."""
+    def check(self, number: int, entry: Entry) -> None:
+        """Check the next entry."""
         event = entry.event
         match event:
             case HeartbeatAnswered():
@@ -86,7 +87,7 @@ class _Checker:
         for effect in entry.effects:
             if isinstance(effect, SendHeartbeat):
                 if self._sent:
-                    # An earlier request has no response yet; the broker may have processed it or not.
+                    # An earlier request has no response yet: it is unknown whether the broker has processed it.
                     self._states = None
                 self._sent[effect.request_id] = effect.heartbeat
 
@@ -115,12 +116,13 @@ class _Checker:
         self._states = _distinct(following)
 
     def _joined(self, number: int, at: Instant, answer: HeartbeatAnswered) -> None:
-        """Whatever the member had before, a join has the epoch of the target and a complete assignment."""
+        """Check the response to a join: it has the epoch of the target assignment and a complete assignment."""
         if answer.member_epoch <= JOIN_EPOCH or answer.assignment is None:
             self._find(
                 number,
                 at,
-                f"a join was answered with epoch {answer.member_epoch} and {_described_assignment(answer.assignment)}",
+                f"the response to a join has epoch {answer.member_epoch} and "
+                f"{_described_assignment(answer.assignment)}",
             )
             self._states = None
             return
@@ -142,26 +144,26 @@ class _Checker:
 
 
 def _following(state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered) -> Iterator[ConsumerMember]:
-    """The states after a heartbeat in this state that explain the response."""
+    """Yield the states after a heartbeat in this state that are consistent with the response."""
     assignment = frozenset(state.assigned) if answer.assignment is None else answer.assignment
     for reconciliation in _reconciliations(state, beat, answer, assignment):
         after = state.copy()
         if reconciliation is not None:
             reconciliation.apply(after)
-        is_told = beat.is_full or after.assigned.keys() != state.assigned.keys()
-        told = frozenset(after.assigned) if is_told else None
-        if after.epoch == answer.member_epoch and told == answer.assignment:
+        has_assignment = beat.is_full or after.assigned.keys() != state.assigned.keys()
+        expected = frozenset(after.assigned) if has_assignment else None
+        if after.epoch == answer.member_epoch and expected == answer.assignment:
             yield after
 
 
 def _reconciliations(
     state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered, assignment: Assignment
 ) -> Iterator[Reconciliation | None]:
-    """Everything that the rest of the group may have brought about in this heartbeat; None: nothing."""
+    """Yield all reconciliations that other members may have caused in this heartbeat; None: no reconciliation."""
     yield None
     targets = {assignment, assignment | {_UNRELEASED}}
     epochs = {state.epoch, state.epoch + 1, answer.member_epoch, answer.member_epoch + 1}
-    # The target's epoch never goes back, and no member is ahead of it.
+    # The epoch of the target assignment never decreases, and no member has a newer epoch.
     epochs = {epoch for epoch in epochs if epoch >= state.epoch}
     for target in targets:
         for epoch in epochs:
@@ -179,7 +181,7 @@ def _reconciliations(
 
 
 def _distinct(states: Iterable[ConsumerMember]) -> list[ConsumerMember]:
-    """Each state once; the order is that of the first occurrence."""
+    """Return each different state once, in the order of first occurrence."""
     found = {(s.epoch, s.previous_epoch, s.standing, frozenset(s.assigned), frozenset(s.revoking)): s for s in states}
     return list(found.values())
 

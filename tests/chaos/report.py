@@ -1,4 +1,4 @@
-"""The table of a run: each fault with its rounds and their worst figures."""
+"""The table of a run: for each fault the number of its rounds, and their total or worst figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _HEADER = "| fault | rounds | failed | records | worst stall | lost | repeated |
 
 
 def table(outcomes: Iterable[Outcome], kinds: Iterable[str]) -> str:
-    """Return the table of these faults; a round of two faults is in the rows of both, and some faults have no round."""
+    """Return the table of these faults, including faults without a round; a round of two faults counts in both rows."""
     by_fault: dict[str, list[Outcome]] = {name: [] for name in kinds}
     every: list[Outcome] = []
     for outcome in outcomes:
         every.append(outcome)
-        for fault in {one.kind for one in outcome.plan.faults}:
-            by_fault.setdefault(fault, []).append(outcome)
+        for name in {fault.kind for fault in outcome.plan.faults}:
+            by_fault.setdefault(name, []).append(outcome)
     rows = [_row(name, found) for name, found in sorted(by_fault.items())]
     return "\n".join([_HEADER, "|---|---|---|---|---|---|---|---|", *rows, _row("all", every)])
 

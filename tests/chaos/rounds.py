@@ -1,4 +1,4 @@
-"""One round: its members start, its faults are injected and healed, the group consumes to the end, the checker judges.
+"""One round: members start, faults begin and end, the group consumes to the end, and the checker checks the history.
 
 The folder of the round has the history, the log and the recording of each member. It is kept if the round failed.
 """
@@ -18,11 +18,11 @@ from tests.chaos.plan import FaultPlan, Loop, RoundPlan
 from tests.chaos.recorded import check_recording
 from tests.chaos.testbed import Cluster, Testbed
 
-#: How long a group may take until its first record, until a fault begins, and until it has consumed to the end.
+#: How long a group may need to receive its first record, its records before a fault, and all records after the faults.
 BEGIN_S, FAULT_S, SETTLE_S = 90.0, 60.0, 120.0
-#: A Spark job begins later than other members: a JVM and three interpreters start, perhaps on a busy machine.
+#: A Spark job begins later than other members: it starts a JVM and three interpreters, perhaps on a busy machine.
 JOBS_BEGIN_S = 600.0
-#: How many records are produced after the faults, and how long the members stay after the last record.
+#: How many records are produced after the faults, and how long the members run after the last record.
 AFTER, STEADY_S = 100, 4.0
 _STEADY_WITHIN_S = 45.0
 _STEADY_VERDICTS = frozenset({"consuming", "idle", "paused"})
@@ -32,8 +32,8 @@ _STEADY_VERDICTS = frozenset({"consuming", "idle", "paused"})
 class Outcome:
     """The result of a round.
 
-    `problems` are those of the harness itself, and responses that the simulated coordinator could not give; `seconds`
-    is its duration.
+    `problems` has problems of the harness itself, and responses that the simulated coordinator could not give.
+    `seconds` is the duration of the round.
     """
 
     plan: RoundPlan
@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def has_passed(self) -> bool:
-        """Whether no rule was broken."""
+        """Whether no rule was broken and the harness had no problems."""
         return not self.verdict.violations and not self.problems
 
 
@@ -58,7 +58,7 @@ def run_round(cluster: Cluster, plan: RoundPlan, folder: Path) -> Outcome:
         if not testbed.wait(testbed.have_jobs_begun, JOBS_BEGIN_S):
             problems.append(f"no task of a Spark job owns a partition after {JOBS_BEGIN_S:.0f} s")
         elif not testbed.wait(lambda: len(testbed.progress.read().received) > 0, BEGIN_S):
-            problems.append(f"no record within {BEGIN_S:.0f} s")
+            problems.append(f"no record was received within {BEGIN_S:.0f} s")
         else:
             _inject_faults(testbed, plan.faults, problems)
         _settle(testbed, problems)
@@ -84,7 +84,7 @@ def _impossible_responses(folder: Path) -> list[str]:
 
 
 def _inject_faults(testbed: Testbed, faults: tuple[FaultPlan, ...], problems: list[str]) -> None:
-    """Begin each fault when the group has received its number of records; return when all are over."""
+    """Begin each fault when the group has received the number of records in its plan; return when all are over."""
     received = len(testbed.progress.read().received)
     is_over = threading.Event()
     threads = []
@@ -92,11 +92,11 @@ def _inject_faults(testbed: Testbed, faults: tuple[FaultPlan, ...], problems: li
     def run(fault: FaultPlan) -> None:
         try:
             inject(testbed, fault.kind, fault.target, fault.choice, is_over, fault.duration_s)
-        except Exception as error:  # noqa: BLE001 - the round reports it, and ends in order
+        except Exception as error:  # noqa: BLE001 - the round reports it and still ends its processes
             problems.append(f"fault {fault.kind}: {error!r}")
 
     for fault in faults:
-        # A fault may keep the group from the records until the next one: then the next one begins in the middle of it.
+        # A fault may prevent the group from receiving records. Then the next fault begins after `FAULT_S`, during it.
         after = received + fault.after
         testbed.wait(lambda: len(testbed.progress.read().received) >= after, FAULT_S)  # noqa: B023 - called at once
         thread = threading.Thread(target=run, args=[fault], name=fault.kind, daemon=True)
@@ -109,11 +109,11 @@ def _inject_faults(testbed: Testbed, faults: tuple[FaultPlan, ...], problems: li
 
 
 def _settle(testbed: Testbed, problems: list[str]) -> None:
-    """Heal, consume to the end, and wait until the members are in a steady state."""
+    """Repair the cluster, consume to the end, and wait until the members are in a steady state."""
     testbed.heal()
     enough = len(testbed.progress.read().acknowledged) + AFTER
     if not testbed.wait(lambda: len(testbed.progress.read().acknowledged) >= enough, SETTLE_S):
-        # The rest of the round would prove nothing.
+        # A round with so few records after the faults proves nothing.
         problems.append(f"fewer than {AFTER} records were written within {SETTLE_S:.0f} s after the faults")
     testbed.producer.stop()
     if not testbed.wait(lambda: testbed.progress.read().missing == 0, SETTLE_S):

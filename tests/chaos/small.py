@@ -1,7 +1,7 @@
-"""Small rounds for planted bugs: one broker, one topic, and members in their own processes for about ten seconds.
+"""Small rounds for planted bugs: one broker, one topic, and members in their own processes, for about ten seconds.
 
-`run_planted` runs each bug of `planted.BUGS` until its rule reports it, at most `ROUNDS` times. `run_sound` runs the
-same rounds with the sound package, which break no rule.
+`run_planted` runs rounds with each bug of `planted.BUGS` until a rule reports the bug, at most `ROUNDS` times.
+`run_sound` runs the same rounds with the correct package, which must break no rule.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from tests.chaos import history as h
 from tests.chaos.checker import Verdict, check
 from tests.chaos.planted import BUGS, VARIABLE, Planted, Script, Setup
 from tests.chaos.recorded import Checked, check_recording
-from tests.chaos.small_member import RECORDING, Orders
+from tests.chaos.small_member import RECORDING, MemberSetup
 from tests.support.kafka import create_topic, unique
 from tests.support.waiting import wait_until
 
-#: A bug has to be reported in one of this many rounds.
+#: A bug must be reported in one of this many rounds.
 ROUNDS = 3
 PARTITIONS = 4
-#: How long one step of a round may take: several sessions. On a busy machine it may take longer, until each live
-#: member has written this many samples since the begin of the step, which takes 15 s on an idle machine.
+#: How long one step of a round may take: several sessions. On a busy machine it may take longer, until each running
+#: member has written this many samples since the step began; on an idle machine that takes 15 s.
 _STEP_S, _STEP_SAMPLES, _LONGEST_STEP_S = 25.0, 150, 240.0
 _RECORD_INTERVAL_S = 0.004
-#: The records of each partition that a member has to receive before the next step.
+#: A member must receive this many records of each partition before the next step.
 _SOME = 10
-#: How many records are written while a member that will be stopped does not poll.
-_IN_HAND = 100
+#: This many records are written before the harness suspends a member, which does not poll meanwhile.
+_UNPOLLED = 100
 SESSION_MS, HEARTBEAT_MS = 3000, 300
-#: How long nothing happens before the round is settled; samples are taken every 0.1 s.
+#: Each member must write a sample this long after all records were received; samples are written every 0.1 s.
 _STEADY_S = 0.5
 
 PROPERTIES = {
@@ -63,11 +63,11 @@ PROPERTIES = {
 
 
 class NotReachedError(Exception):
-    """A step of the round was not reached in time: the round ends without `Settled`."""
+    """The round did not reach a step in time; it ends without `Settled`."""
 
 
 class Load:
-    """Writes numbered records to all partitions in turn, until it is stopped."""
+    """Writes numbered records to all partitions in turn, until `stop` is called."""
 
     def __init__(self, bootstrap: str, topic: str, writer: h.HistoryWriter) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
@@ -78,11 +78,11 @@ class Load:
         self.acknowledged: set[tuple[int, int]] = set()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to write records."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; all records are acknowledged."""
+        """Stop, and wait until all records are acknowledged."""
         self._ends.set()
         self._thread.join()
 
@@ -104,11 +104,11 @@ class Load:
 
 
 class Follower:
-    """Reads the histories of the members as they grow."""
+    """Reads the histories of the members while they grow."""
 
     def __init__(self, folder: Path) -> None:
         self._reader = h.HistoryReader(folder)
-        #: By process: the latest statement, how many there are, and the received records.
+        #: By process: the latest statement, the number of statements, and the received records.
         self.statements: dict[str, h.Statement] = {}
         self.samples: Counter[str] = Counter()
         self.received: dict[str, set[tuple[int, int]]] = {}
@@ -129,7 +129,7 @@ class Follower:
                 pass
 
     def owns(self, process: str, count: int) -> bool:
-        """Whether the process is STABLE with so many partitions."""
+        """Whether the process is STABLE and owns this many partitions."""
         statement = self.statements.get(process)
         return statement is not None and statement.state == "STABLE" and len(statement.owned) == count
 
@@ -167,7 +167,7 @@ class Round:
         self._writer.close()
 
     def run(self) -> Verdict:
-        """Perform the script and judge the history."""
+        """Run the script and check the history."""
         with suppress(NotReachedError):
             (self._without_faults if self._setup.script is Script.NO_FAULTS else self._with_faults)()
             self._settle()
@@ -177,55 +177,58 @@ class Round:
 
     def _without_faults(self) -> None:
         self._start("a")
-        self._reach(lambda: self._gets("a", PARTITIONS), "a owns all")
+        self._reach(lambda: self._consumes("a", PARTITIONS), "a owns all partitions")
         self._start("b")
-        self._reach(lambda: self._gets("a", 2) and self._gets("b", 2), "b owns its half")
+        self._reach(lambda: self._consumes("a", 2) and self._consumes("b", 2), "b owns half of the partitions")
         self._end("a")
-        self._reach(lambda: self._gets("b", PARTITIONS), "b owns all")
+        self._reach(lambda: self._consumes("b", PARTITIONS), "b owns all partitions")
         self._start("c")
-        self._reach(lambda: self._gets("b", 2) and self._gets("c", 2), "c owns its half")
+        self._reach(lambda: self._consumes("b", 2) and self._consumes("c", 2), "c owns half of the partitions")
 
     def _with_faults(self) -> None:
         for name in ("a", "b"):
             self._start(name)
-        self._reach(lambda: self._gets("a", 2) and self._gets("b", 2), "both own half")
+        self._reach(
+            lambda: self._consumes("a", 2) and self._consumes("b", 2), "a and b own half of the partitions each"
+        )
         self._writer.write(h.FaultBegan(fault="stop", target="a"))
         stopped = psutil.Process(self._members["a"].pid)
-        # It has fetched records in hand when it is stopped.
+        # The member has fetched records that it has not polled when it is suspended.
         stopped.send_signal(signal.SIGUSR1)
-        more = len(self.load.acknowledged) + _IN_HAND
-        self._reach(lambda: len(self.load.acknowledged) > more, "records in hand")
+        more = len(self.load.acknowledged) + _UNPOLLED
+        self._reach(lambda: len(self.load.acknowledged) > more, "a has records that it has not polled")
         stopped.suspend()
         try:
-            self._reach(lambda: self._gets("b", PARTITIONS), "b owns all")
+            self._reach(lambda: self._consumes("b", PARTITIONS), "b owns all partitions")
         finally:
             stopped.resume()
         self._writer.write(h.FaultEnded(fault="stop", target="a"))
-        self._reach(lambda: self._gets("a", 2) and self._gets("b", 2), "a is back")
+        self._reach(lambda: self._consumes("a", 2) and self._consumes("b", 2), "a owns half of the partitions again")
         self._writer.write(h.Killed(member="b"))
         self._members["b"].kill()
-        self._reach(lambda: self._gets("a", PARTITIONS), "a owns all")
+        self._reach(lambda: self._consumes("a", PARTITIONS), "a owns all partitions")
         self._start("c")
-        self._reach(lambda: self._gets("a", 2) and self._gets("c", 2), "c owns its half")
+        self._reach(lambda: self._consumes("a", 2) and self._consumes("c", 2), "c owns half of the partitions")
 
     def _settle(self) -> None:
         self.load.stop()
         self._reach(self._has_all, "all records are received")
         steady_from = h.now_ns() + round(_STEADY_S * 1e9)
-        live = self._live_members
+        running = self._running_members
         self._reach(
-            lambda: all(self.follower.statements[name].begun_ns > steady_from for name in live), "statements after that"
+            lambda: all(self.follower.statements[name].begun_ns > steady_from for name in running),
+            "each member has written a statement after that",
         )
         self._writer.write(h.Settled())
-        for name in live:
+        for name in running:
             self._end(name)
 
     def _has_all(self) -> bool:
         received = set().union(*self.follower.received.values())
         return received >= self.load.acknowledged
 
-    def _gets(self, name: str, count: int) -> bool:
-        """Whether the member is STABLE with so many partitions and has received some records of each."""
+    def _consumes(self, name: str, count: int) -> bool:
+        """Whether the member is STABLE, owns this many partitions, and has received some records of each of them."""
         if not self.follower.owns(name, count):
             return False
         owned = {item.number for item in self.follower.statements[name].owned}
@@ -241,7 +244,7 @@ class Round:
             self.follower.update()
             is_reached = condition()
             late_s = time.monotonic() - begun_at - _STEP_S
-            samples = [self.follower.samples[name] - before[name] for name in self._live_members]
+            samples = [self.follower.samples[name] - before[name] for name in self._running_members]
             return is_reached or (late_s > 0 and min(samples, default=_STEP_SAMPLES) >= _STEP_SAMPLES)
 
         with suppress(AssertionError):
@@ -251,8 +254,8 @@ class Round:
             raise NotReachedError(what)
 
     @property
-    def _live_members(self) -> list[str]:
-        """The members whose processes run: a suspended one writes no samples."""
+    def _running_members(self) -> list[str]:
+        """The members whose processes run. A suspended process does not count, because it writes no samples."""
         return [
             name
             for name, process in self._members.items()
@@ -278,7 +281,7 @@ class Round:
             }
         if setup.has_leases:
             config["ownership.lease.enable"] = True
-        orders = Orders(
+        member_setup = MemberSetup(
             group=self.group,
             topic=self.topic,
             config=config,
@@ -295,7 +298,7 @@ class Round:
             "tests.chaos.small_member",
             str(self._folder),
             name,
-            json.dumps(asdict(orders)),
+            json.dumps(asdict(member_setup)),
         ]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._members[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -306,7 +309,7 @@ class Round:
         try:
             process.wait(_STEP_S)
         except subprocess.TimeoutExpired as error:
-            raise NotReachedError(f"the end of {name}") from error
+            raise NotReachedError(f"{name} ends") from error
 
     def _observe(self) -> None:
         partitions = [PartitionOffset(self.topic, number) for number in range(PARTITIONS)]
@@ -322,17 +325,17 @@ class Round:
 
 
 def run_planted(names: Sequence[str] = (), bootstrap: str | None = None) -> int:
-    """Run these bugs (none named: all of them); print a line for each. Return 1 if one was not reported."""
+    """Run rounds with these bugs, or with all bugs; print a line for each. Return 1 if a bug was not reported."""
     unknown = set(names) - BUGS.keys()
     if unknown:
-        print(f"no planted bug is named {', '.join(sorted(unknown))}; use one of {', '.join(BUGS)}", file=sys.stderr)
+        print(f"unknown planted bug: {', '.join(sorted(unknown))}; use one of {', '.join(BUGS)}", file=sys.stderr)
         return 2
     bugs = {name: BUGS[name] for name in names or BUGS}
     return _with_broker(bootstrap, lambda servers: sum([not _is_reported(servers, *bug) for bug in bugs.items()]))
 
 
 def run_sound(bootstrap: str | None = None, setups: Iterable[Setup] | None = None) -> int:
-    """Run the rounds of the planted bugs with the sound package. Return 1 if a rule was broken."""
+    """Run the rounds of the planted bugs with the correct package. Return 1 if a rule was broken."""
     chosen = setups or dict.fromkeys(bug.setup for bug in BUGS.values() if bug.setup is not None)
     return _with_broker(bootstrap, lambda servers: sum([not _is_sound(servers, setup) for setup in chosen]))
 
@@ -347,7 +350,7 @@ def _with_broker(bootstrap: str | None, run: Callable[[str], int]) -> int:
 def _is_sound(bootstrap: str, setup: Setup) -> bool:
     verdict, recordings = _round(bootstrap, setup, None)
     result = "BROKEN" if verdict.violations or recordings.findings else "sound"
-    print(f"{result}: {setup}: {verdict.figures}, {recordings.responses} responses as simulated", flush=True)
+    print(f"{result}: {setup}: {verdict.figures}, {recordings.responses} responses checked", flush=True)
     for violation in verdict.violations[:20]:
         print(f"    {violation}", flush=True)
     for finding in recordings.findings[:20]:
@@ -357,8 +360,8 @@ def _is_sound(bootstrap: str, setup: Setup) -> bool:
 
 def _is_reported(bootstrap: str, name: str, bug: Planted) -> bool:
     if bug.setup is None:
-        is_reported = _fails_the_tests_of_the_checker(name)
-        print(f"{'reported' if is_reported else 'MISSED'} {name}: by the tests of the checker", flush=True)
+        is_reported = _fails_checker_tests(name)
+        print(f"{'reported' if is_reported else 'MISSED'} {name}: by the checker's tests", flush=True)
         return is_reported
     found: dict[str, int] = {}
     for number in range(1, ROUNDS + 1):
@@ -373,7 +376,7 @@ def _is_reported(bootstrap: str, name: str, bug: Planted) -> bool:
 
 
 def _round(bootstrap: str, setup: Setup, bug: str | None) -> tuple[Verdict, Checked]:
-    """Run a round; return the verdict and, for the recordings of its members, the check of their responses."""
+    """Run a round; return the verdict and the check of the responses in its members' recordings."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as name, Round(bootstrap, Path(name), setup, bug) as one:
         verdict = one.run()
         checked = [check_recording(read(path)) for path in sorted(Path(name).glob(f"*{RECORDING}"))]
@@ -381,7 +384,7 @@ def _round(bootstrap: str, setup: Setup, bug: str | None) -> tuple[Verdict, Chec
         return verdict, Checked(responses=sum(each.responses for each in checked), findings=findings)
 
 
-def _fails_the_tests_of_the_checker(name: str) -> bool:
+def _fails_checker_tests(name: str) -> bool:
     program = (
         "import sys, pytest\nfrom tests.chaos import planted\n"
         f"planted.apply({name!r})\n"

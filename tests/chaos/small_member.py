@@ -1,8 +1,8 @@
-"""A member of a small round (`small`): one thread polls, one samples, and each event goes to the history.
+"""A member of a small round (`small`): one thread polls, one thread samples, and both write events to the history.
 
-`python -m tests.chaos.small_member FOLDER NAME ORDERS`, where ORDERS is the JSON of `Orders`. It ends after SIGTERM,
-with a close, and does not poll for a while after SIGUSR1. A planted bug (`planted`) is applied before the package is
-imported.
+Run it with `python -m tests.chaos.small_member FOLDER NAME SETUP`, where SETUP is the JSON of `MemberSetup`. After
+SIGTERM it closes its consumer and ends; after SIGUSR1 it does not poll for a while. A planted bug (`planted`) is
+applied before the package is imported.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     from consumer_membership import Consumer
 
-#: How the recording of a member is named, which it writes at its end.
+#: The suffix of the recording that a member writes at its end.
 RECORDING = ".recording.gz"
 _POLL_S = 0.05
-#: How often a member commits, and samples its statements.
+#: The intervals of commits, and of samples of `membership()` and `health()`.
 _COMMIT_S = 0.2
 _SAMPLE_S = 0.1
-#: For how long the application does not poll after SIGUSR1, so that fetched records wait.
+#: After SIGUSR1 the application does not poll for this long, so that fetched records stay buffered.
 _BUSY_S = 1.5
-#: How late the worker of `commits="late"` commits a record.
+#: With `commits="late"`, a worker commits a record this long after its reception.
 _LATE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """How the member works.
+class MemberSetup:
+    """The configuration and the behavior of the member.
 
     `commits` is `sync` (every 0.2 s and in `on_revoke`), `auto` (the consumer commits automatically), or `late` (a
-    worker commits each record 0.3 s later, as pools of threads do). `slow_revoke_s`: how long `on_revoke` takes.
-    `session_s`: the session of the group.
+    worker commits each record 0.3 s later, as thread pools do). `slow_revoke_s` is the duration of `on_revoke`.
+    `session_s` is the session timeout of the group.
     """
 
     group: str
@@ -56,30 +56,30 @@ class Orders:
 
     @property
     def has_leases(self) -> bool:
-        """Whether leases are on."""
+        """Whether the member uses leases."""
         return bool(self.config.get("ownership.lease.enable"))
 
 
 class Member:
     """The consumer, and its uncommitted records."""
 
-    def __init__(self, writer: h.HistoryWriter, orders: Orders) -> None:
+    def __init__(self, writer: h.HistoryWriter, setup: MemberSetup) -> None:
         from consumer_membership import Consumer  # noqa: PLC0415 - after a planted bug was applied
 
         self._writer = writer
-        self._orders = orders
+        self._setup = setup
         self._ends = threading.Event()
         self._is_busy = threading.Event()
         self._positions: dict[h.Partition, int] = {}
         self._late: queue.Queue[tuple[int, Message]] = queue.Queue()
         self._number = 0
-        config = orders.config | {"enable.auto.commit": orders.commits == "auto"}
-        if orders.commits == "auto":
+        config = setup.config | {"enable.auto.commit": setup.commits == "auto"}
+        if setup.commits == "auto":
             config |= {"auto.commit.interval.ms": 200, "on_commit": self._on_commit}
         self.consumer: Consumer = Consumer(config)
 
     def end(self) -> None:
-        """Have the member close its consumer after the present call."""
+        """Make the member close its consumer after the current call."""
         self._ends.set()
 
     def be_busy(self) -> None:
@@ -87,12 +87,12 @@ class Member:
         self._is_busy.set()
 
     def run(self) -> None:
-        """Consume until the end."""
+        """Consume until `end` is called, and close."""
         self.consumer.subscribe(
-            [self._orders.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [self._setup.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         threads = [threading.Thread(target=self._sample)]
-        if self._orders.commits == "late":
+        if self._setup.commits == "late":
             threads.append(threading.Thread(target=self._commit_late))
         for thread in threads:
             thread.start()
@@ -105,7 +105,7 @@ class Member:
             message = self.consumer.poll(_POLL_S)
             if message is not None and message.error() is None:
                 self._receive(begun, message)
-            if self._orders.commits == "sync" and h.now_ns() / 1e9 >= commits_at:
+            if self._setup.commits == "sync" and h.now_ns() / 1e9 >= commits_at:
                 self._commit(self._positions)
                 commits_at = h.now_ns() / 1e9 + _COMMIT_S
         for thread in threads:
@@ -130,7 +130,7 @@ class Member:
             )
         )
         self._positions[partition] = offset + 1
-        if self._orders.commits == "late":
+        if self._setup.commits == "late":
             self._late.put((h.now_ns(), message))
 
     def _lease_until(self) -> int | None:
@@ -140,7 +140,7 @@ class Member:
         return round(view.lease_until * 1e9)
 
     def _commit(self, positions: dict[h.Partition, int]) -> None:
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - beside the package, which is imported late
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before the package
         from confluent_kafka import TopicPartition as PartitionOffset  # noqa: PLC0415
 
         offsets = [h.Offset(*partition, offset) for partition, offset in positions.items()]
@@ -179,8 +179,8 @@ class Member:
 
     def _on_revoke(self, _: Consumer, partitions: list[PartitionOffset]) -> None:
         given_up = [h.Partition(one.topic, one.partition) for one in partitions]
-        self._ends.wait(self._orders.slow_revoke_s)
-        if self._orders.commits == "sync":
+        self._ends.wait(self._setup.slow_revoke_s)
+        if self._setup.commits == "sync":
             self._commit({one: self._positions[one] for one in given_up if one in self._positions})
         self._forget(given_up)
         self._writer.write(h.Revoked(partitions=tuple(given_up)))
@@ -218,20 +218,20 @@ class Member:
 def main(arguments: list[str]) -> None:
     """Run one member."""
     planted.apply_from_environment()
-    folder, name, orders = Path(arguments[0]), arguments[1], Orders(**json.loads(arguments[2]))
+    folder, name, setup = Path(arguments[0]), arguments[1], MemberSetup(**json.loads(arguments[2]))
     with h.HistoryWriter(folder, name) as writer:
         writer.write(
             h.Started(
-                group=orders.group,
-                kind=f"poll, {orders.commits}",
+                group=setup.group,
+                kind=f"poll, {setup.commits}",
                 pid=os.getpid(),
-                instance_id=orders.config.get("group.instance.id"),  # type: ignore[arg-type]  # text of JSON
-                has_leases=orders.has_leases,
-                commits_automatically=orders.commits == "auto",
-                session_s=orders.session_s,
+                instance_id=setup.config.get("group.instance.id"),  # type: ignore[arg-type]  # text of JSON
+                has_leases=setup.has_leases,
+                commits_automatically=setup.commits == "auto",
+                session_s=setup.session_s,
             )
         )
-        member = Member(writer, orders)
+        member = Member(writer, setup)
         signal.signal(signal.SIGTERM, lambda *_: member.end())
         signal.signal(signal.SIGUSR1, lambda *_: member.be_busy())
         member.run()

@@ -1,4 +1,4 @@
-"""The lines of a history: complete after a kill, equal after reading, in one order."""
+"""The lines of a history: complete after a kill, equal after reading, and sorted by time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EVENTS: tuple[h.Event, ...] = (
 
 
 def test_each_event_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Every kind of event is equal after writing and reading, with its process and increasing times."""
+    """Every kind of event is equal after writing and reading; its entry has the process, and times do not decrease."""
     assert {type(event) for event in EVENTS} == set(h.Event.__args__)
     with h.HistoryWriter(tmp_path, "a#1") as writer:
         for event in EVENTS:
@@ -64,8 +64,8 @@ def test_each_event_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_torn_last_line_is_ignored(tmp_path: Path) -> None:
-    """A file that ends within a line has all complete events before it."""
+def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
+    """If a file ends within a line, `read` returns the events of all complete lines before it."""
     with h.HistoryWriter(tmp_path, "a") as writer:
         writer.write(h.Closed())
         writer.write(h.Settled())
@@ -77,7 +77,7 @@ def test_torn_last_line_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"\n", b"7\n", b'{"at":1}\n', b'{"at":1,"process":"a","event":"Nothing"}\n'])
 def test_invalid_line_raises(tmp_path: Path, line: bytes) -> None:
-    """A complete line that is not an event is an error of the writer, and is never skipped."""
+    """A complete line that is not an event raises an error."""
     path = tmp_path / "a.history"
     path.write_bytes(line)
     with pytest.raises(ValueError, match=r"not an event|Expecting value"):
@@ -85,7 +85,7 @@ def test_invalid_line_raises(tmp_path: Path, line: bytes) -> None:
 
 
 def test_killed_process_leaves_every_event_that_it_wrote(tmp_path: Path) -> None:
-    """Events are in the file when `write` returns, whatever happens to the process afterwards."""
+    """Events are in the file when `write` returns, even if the process is killed afterwards."""
     program = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom tests.chaos import history as h\n"
         "writer = h.HistoryWriter(Path(sys.argv[1]), 'a')\n"
@@ -118,7 +118,7 @@ def test_lines_of_several_threads_are_complete_and_in_order(tmp_path: Path) -> N
 
 
 def test_files_are_merged_by_time(tmp_path: Path) -> None:
-    """Events of several processes are in the order of the clock that they share."""
+    """`read_all` returns the events of several processes sorted by the times of their common clock."""
     with h.HistoryWriter(tmp_path, "b") as b, h.HistoryWriter(tmp_path, "a") as a:
         b.write(h.LeaseRenewed(until_ns=1))
         a.write(h.LeaseRenewed(until_ns=2))

@@ -1,4 +1,4 @@
-"""The network between a member and its brokers: each mode has the effect of its name, on an echo server."""
+"""The network between a member and its brokers: the effect of each mode, tested with an echo server."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.chaos.links import Links, Mode
 from tests.support.waiting import PATIENCE_S
 
 _SIZE = struct.Struct(">i")
-#: The wait for a frame that must not arrive; a shorter time makes the test weaker, never wrong.
+#: How long a test waits for a frame that must not arrive; a shorter time can only hide a bug, never cause a failure.
 _SHORT_S = 0.2
 
 
 class EchoServer(socketserver.ThreadingTCPServer):
-    """Answers each frame with itself, and notes it."""
+    """Sends each frame back, and counts it in `arrived`."""
 
     daemon_threads = True
 
@@ -41,7 +41,7 @@ class _Echo(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[EchoServer]:
-    """A server that answers each frame with itself."""
+    """A server that sends each frame back."""
     with EchoServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
         thread.start()
@@ -63,8 +63,8 @@ def frame(body: bytes) -> bytes:
     return _SIZE.pack(len(body)) + body
 
 
-def answer(connection: socket.socket, timeout_s: float = PATIENCE_S) -> bytes | None:
-    """The next response; None: there is none in time."""
+def response(connection: socket.socket, timeout_s: float = PATIENCE_S) -> bytes | None:
+    """Return the next response, or None if none arrives in time."""
     connection.settimeout(timeout_s)
     try:
         size = connection.recv(_SIZE.size, socket.MSG_WAITALL)
@@ -79,56 +79,56 @@ def test_passing_links_replace_the_address_of_a_broker_in_responses(server: Echo
     with Links([server.address]) as links, connected(links) as connection:
         own_port = int(links.servers.rpartition(":")[2])
         connection.sendall(frame(str(host).encode() + _SIZE.pack(int(port))))
-        assert answer(connection) == str(host).encode() + _SIZE.pack(own_port)
+        assert response(connection) == str(host).encode() + _SIZE.pack(own_port)
 
 
-def test_holding_links_deliver_everything_at_the_end(server: EchoServer) -> None:
+def test_hold_delivers_all_frames_when_it_ends(server: EchoServer) -> None:
     """A pulled cable loses no byte and resets no connection."""
     with Links([server.address]) as links, connected(links) as connection:
         links.change(Mode.HOLD)
         connection.sendall(frame(b"one"))
-        assert answer(connection, _SHORT_S) is None
+        assert response(connection, _SHORT_S) is None
         links.change(Mode.PASS)
-        assert answer(connection) == b"one"
+        assert response(connection) == b"one"
 
 
-def test_silent_links_lose_responses_only(server: EchoServer) -> None:
-    """The broker receives the request, whose response never comes."""
+def test_silence_loses_responses_only(server: EchoServer) -> None:
+    """The broker receives the request, and the member never receives the response."""
     with Links([server.address]) as links, connected(links) as connection:
         links.change(Mode.SILENCE)
         connection.sendall(frame(b"one"))
         assert server.arrived.acquire(timeout=PATIENCE_S)
-        assert answer(connection, _SHORT_S) is None
+        assert response(connection, _SHORT_S) is None
         links.change(Mode.PASS)
         connection.sendall(frame(b"two"))
-        assert answer(connection) == b"two"
+        assert response(connection) == b"two"
 
 
-def test_resetting_links_end_connections(server: EchoServer) -> None:
-    """A present connection is reset."""
+def test_reset_resets_existing_connections(server: EchoServer) -> None:
+    """An existing connection is reset."""
     with Links([server.address]) as links, connected(links) as connection:
         connection.sendall(frame(b"one"))
-        assert answer(connection) == b"one"
+        assert response(connection) == b"one"
         links.change(Mode.RESET)
         with pytest.raises(ConnectionResetError):
             connection.recv(1)
 
 
-def test_forgetting_links_silence_present_connections_only(server: EchoServer) -> None:
-    """A connection that is opened afterwards works."""
+def test_forget_silences_existing_connections_only(server: EchoServer) -> None:
+    """Existing connections become silent, and a connection that is opened afterwards works."""
     with Links([server.address]) as links, connected(links) as connection:
         connection.sendall(frame(b"one"))
-        assert answer(connection) == b"one"
+        assert response(connection) == b"one"
         links.forget()
         connection.sendall(frame(b"two"))
         with connected(links) as other:
             other.sendall(frame(b"three"))
-            assert answer(other) == b"three"
-        assert answer(connection, _SHORT_S) is None
+            assert response(other) == b"three"
+        assert response(connection, _SHORT_S) is None
 
 
 def test_links_end_connections_that_are_opened_while_they_close(server: EchoServer) -> None:
-    """A member that reconnects meanwhile leaves no open socket."""
+    """If a member connects while the links close, its connection is closed."""
     with ExitStack() as stack:
         with Links([server.address]) as links:
             connections = [stack.enter_context(connected(links)) for _ in range(10)]

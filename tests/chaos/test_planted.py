@@ -1,4 +1,4 @@
-"""Planted bugs: each fits its module, and the tests of the checker report the bugs of the checker."""
+"""Planted bugs: each patch applies to its module, and the checker's tests report the bugs of the checker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.waiting import PROCESS_S
 
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
-def test_planted_bug_fits_its_module(bug: Planted) -> None:
-    """Each text occurs once in the module, and the broken module is Python."""
+def test_planted_bug_applies_to_its_module(bug: Planted) -> None:
+    """Each text occurs once in the module, and the broken module is valid Python that differs from the correct one."""
     source = bug.path.read_text(encoding="utf-8")
     broken = bug.applied_to(source)
     assert ast.dump(ast.parse(broken)) != ast.dump(ast.parse(source))
@@ -23,7 +23,7 @@ def test_planted_bug_fits_its_module(bug: Planted) -> None:
 
 
 def test_planted_bug_is_in_the_process_that_applies_it() -> None:
-    """A process that applies a bug before the import has the broken module, and no other process has it."""
+    """Only a process that applies a bug before the import has the broken module."""
     program = (
         "from tests.chaos import planted\nplanted.apply('view-of-an-old-epoch')\n"
         "import inspect\nfrom consumer_membership.membership import member\n"
@@ -37,7 +37,7 @@ def test_planted_bug_is_in_the_process_that_applies_it() -> None:
 
 
 def test_planted_bug_in_an_imported_module_is_an_error() -> None:
-    """A bug that comes too late would not be there."""
+    """Applying a bug after the import raises an error, because it would have no effect."""
     program = (
         "from tests.chaos import planted\nfrom consumer_membership.membership import member\n"
         "planted.apply('view-of-an-old-epoch')"
@@ -49,11 +49,11 @@ def test_planted_bug_in_an_imported_module_is_an_error() -> None:
 
 
 def test_planted_bug_of_the_checker_fails_its_tests() -> None:
-    """One of them here; `python -m tests.chaos --planted` runs them all."""
-    assert small.run_planted(["checker-forgets-the-floor"], bootstrap="none") == 0
+    """The checker's tests report one of its planted bugs; `python -m tests.chaos --planted` runs all of them."""
+    assert small.run_planted(["checker-ignores-the-committed-offset"], bootstrap="none") == 0
 
 
-def test_unknown_planted_bug_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The message has the names."""
+def test_unknown_planted_bug_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """For an unknown name, `run_planted` returns 2 and prints the known names."""
     assert small.run_planted(["nothing"]) == 2
     assert "view-of-an-old-epoch" in capsys.readouterr().err

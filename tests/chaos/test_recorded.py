@@ -1,4 +1,4 @@
-"""Recordings of the simulated coordinator's members fit it, and changed responses do not."""
+"""Recorded responses of the simulated coordinator have no finding, and changed responses have findings."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.chaos.recorded import Checked, check_entries
 from tests.recorder.members import simulated
 from tests.simulation.profiles import PROFILES
 
-#: Processors change nothing about heartbeats.
+#: Without profiles of processors, whose heartbeats are those of consumers.
 _CONSUMER = [name for name in PROFILES if "classic" not in name and "processing" not in name]
 
 
 def entries_of(name: str, seed: int) -> list[tuple[Entry, ...]]:
-    """The recordings of the members of a simulated run."""
+    """Return the recorded entries of each member of a simulated run."""
     recorders = simulated(name, seed, segment_weight=1 << 40)
     return [tuple(recorder.contents().entries) for recorder in recorders]
 
 
 @pytest.mark.parametrize("name", _CONSUMER)
-def test_responses_of_the_simulated_coordinator_fit_it(name: str) -> None:
-    """No member of a simulated run has a finding, whatever the faults were, and responses were compared."""
+def test_responses_of_the_simulated_coordinator_have_no_finding(name: str) -> None:
+    """No member of a simulated run has a finding, with any faults, and responses are compared."""
     results = [check_entries(entries) for entries in entries_of(name, 1)]
     assert [result.findings for result in results if result.findings] == []
     assert sum(result.responses for result in results) > 0
@@ -38,8 +38,8 @@ def _change(entries: tuple[Entry, ...], number: int, **values: object) -> Checke
     return check_entries(changed)
 
 
-def test_changed_responses_are_found() -> None:
-    """An older epoch, a join without an assignment, and a join without an epoch do not fit."""
+def test_changed_responses_have_findings() -> None:
+    """An older epoch, a join without an assignment, and a join without an epoch have findings."""
     entries = max(entries_of("no faults", 1), key=lambda one: check_entries(one).responses)
     assert check_entries(entries).responses > 10
     answers = [

@@ -1,4 +1,4 @@
-"""A cluster, and on it the group of a round: its members in processes, its producer, and its received records."""
+"""The cluster, and the group of a round: its member processes, its producer, and its progress."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from tests.support.secured import Materials, materials
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODES = 3
 HARNESS = "harness"
-#: How often the brokers look for transactions beyond their timeout, in milliseconds.
+#: The interval in which the brokers abort transactions that are beyond their timeout, in milliseconds.
 _ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-#: Keys per partition, for the order within keys.
+#: The number of keys in each partition; processors keep the order of each key.
 _KEYS = 8
 _OBSERVE_S, _TICK_S = 1.0, 0.05
-#: How long a member may take to close: longer than a commit to a broker that does not respond.
+#: How long a member may need to close: longer than a commit to a broker that does not respond.
 CLOSE_S = 60.0
-#: How long nodes may need to start: a JVM on a machine that is busy with other rounds has needed more than 120 s.
+#: How long nodes may need to start: on a busy machine, a JVM has needed more than 120 s.
 READY_S = 300.0
-#: How long a node may be away that has to be configured.
+#: How long the configuration of a node is tried while the node does not respond.
 _CONFIGURE_S = 90.0
 _NO_SUCH_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _RESTART_S = 0.3
-#: How long the deletion of a group may take: members that were killed have a session.
+#: How long the deletion of a group may take: the sessions of killed members must expire before.
 _DELETE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The nodes, and the keys and certificates of nodes and members."""
+    """The nodes, and the keys and certificates of the nodes and the members."""
 
     broker: Broker
     keys: Materials
@@ -66,9 +66,9 @@ class Cluster:
 
 @contextmanager
 def cluster(version: str) -> Iterator[Cluster]:
-    """Three nodes of this Kafka version, whose sessions are short, and which check the rights of members."""
+    """Start three nodes of this Kafka version, with short sessions and with an authorizer for the members' rights."""
     properties = BIDIRECTIONAL | AUTHORIZER | {"min.insync.replicas": "2", _ABORT_INTERVAL: "1000"}
-    # The nodes themselves, and the harness.
+    # The nodes and the harness connect without authentication, and have all rights.
     properties |= {"super.users": "User:ANONYMOUS"}
     with tempfile.TemporaryDirectory(prefix="chaos-keys-") as folder:
         keys = materials(Path(folder), users={USER: PASSWORD})
@@ -77,10 +77,10 @@ def cluster(version: str) -> Iterator[Cluster]:
 
 
 class Progress:
-    """The history that the members of a round have written so far; each line is read once.
+    """The progress of a round, read from its growing history.
 
-    A record is received once for each group, because members with `assign` have groups of their own. Faults begin
-    after a number of records that these `groups` have received.
+    Each group must receive each record; members with `assign` have groups of their own. `received` has the records that
+    these `groups` have received: faults begin after a number of them.
     """
 
     def __init__(self, folder: Path, groups: frozenset[str]) -> None:
@@ -91,13 +91,13 @@ class Progress:
         self._results: dict[str, set[tuple[h.Partition, int]]] = {}
         self._groups: dict[str, str] = {}
         self.acknowledged: set[tuple[h.Partition, int]] = set()
-        #: By member, or by task of a Spark job (`<driver>-<task>`): its latest statement.
+        #: The latest statement of each member process, or of each task of a Spark job (`<driver>-<task>`).
         self.states: dict[str, h.Statement] = {}
-        #: By task of a Spark job: its latest attempt.
+        #: The latest attempt of each task of a Spark job.
         self.tasks: dict[str, Task] = {}
-        #: The processes whose configuration was refused.
+        #: The processes whose configuration raised an error, with the error.
         self.refused: dict[str, str] = {}
-        #: The processes that prepare for a hand-over.
+        #: The processes that have prepared for a hand-over.
         self.warmed: set[str] = set()
 
     def read(self) -> Self:
@@ -137,20 +137,20 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        """How many acknowledged records, or their results, a group has not received."""
+        """The number of acknowledged records that groups have not received, and of missing results of transactions."""
         found = [*self._received.values(), *self._results.values()]
         return sum(len(self.acknowledged - one) for one in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The attempt of a task of a Spark job: its name in the history, and its process id."""
+    """A task attempt of a Spark job: its name in the history, and its process id."""
 
     process: str
     pid: int
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; no effect if the process has ended."""
+        """Send a signal, unless the process has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -164,7 +164,7 @@ def _without_attempt(process: str) -> str:
 
 
 class RecordWriter:
-    """The producer of a round: numbered records to each partition, at a steady rate, until it is stopped."""
+    """The producer of a round: writes numbered records to all partitions, at a steady rate, until `stop` is called."""
 
     def __init__(self, servers: str, topic: str, history: h.HistoryWriter) -> None:
         self._producer = Producer(
@@ -190,7 +190,7 @@ class RecordWriter:
     def stop(self) -> None:
         """Stop, and wait until all records are acknowledged."""
         if not self._thread.is_alive():
-            # A round without records would pass.
+            # Without this failure, a round without records would pass.
             self.failures.append("the producer failed, and ended before the round did")
         self._is_over.set()
         self._thread.join()
@@ -200,18 +200,18 @@ class RecordWriter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Produce nothing within the context, at whose begin all records are acknowledged."""
+        """Wait until all records are acknowledged, and produce no record within the context."""
         with self._lock:
             self._producer.flush(60.0)
             yield
 
     @property
     def partitions(self) -> range:
-        """The numbers of the partitions."""
+        """The partition numbers of the topic."""
         return range(len(self._numbers))
 
     def add_partitions(self, count: int) -> None:
-        """Produce also to new partitions."""
+        """Also produce to new partitions, up to this total count."""
         with self._lock:
             self._numbers += [0] * (count - len(self._numbers))
 
@@ -219,9 +219,9 @@ class RecordWriter:
         position = 0
         while not self._is_over.wait(1 / RECORDS_PER_S):
             with self._lock:
-                number_of = position % len(self._numbers)
+                partition = position % len(self._numbers)
                 position += 1
-                self._produce(h.Partition(self.topic, number_of))
+                self._produce(h.Partition(self.topic, partition))
                 self._producer.poll(0)
 
     def _produce(self, partition: h.Partition) -> None:
@@ -230,11 +230,11 @@ class RecordWriter:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                # A node may learn of a re-created topic later than the others. The record is not written.
+                # A node may learn of a re-created topic later than the others: the record is not in the log.
                 if error.code() not in _NO_SUCH_TOPIC:
                     self.failures.append(f"{partition} {number}: {error.str()}")
                 return
-            # A repeated request of an idempotent producer is acknowledged without an offset.
+            # If an idempotent producer repeats a request, the acknowledgement may have no offset.
             if (offset := message.offset()) is not None:
                 self._history.write(h.Produced(partition=partition, offset=offset, number=number, key=key))
 
@@ -243,7 +243,7 @@ class RecordWriter:
         except BufferError:
             return
         except KafkaException as error:
-            # The producer does not know a new partition, or a re-created topic, until it reads the metadata again.
+            # The producer does not know a new partition or a re-created topic until its next metadata response.
             if error.args[0].code() not in _NO_SUCH_TOPIC:
                 self.failures.append(f"{partition} {number}: {error}")
             return
@@ -251,7 +251,7 @@ class RecordWriter:
 
 
 class ResultReader:
-    """Reads the results of transactions as a `read_committed` reader does, and writes them, until it is stopped."""
+    """Consumes the results of transactions with `read_committed`, and writes them to the history until `stop`."""
 
     def __init__(self, servers: str, topic: str, output: str, group: str, history: h.HistoryWriter) -> None:
         config = {"bootstrap.servers": servers, "group.id": f"{group}.results", "isolation.level": "read_committed"}
@@ -285,7 +285,7 @@ class ResultReader:
 
 @dataclass(slots=True)
 class Member:
-    """A member of the round: its processes one after the other, and its network."""
+    """A member of the round: its current process, which is restarted, and its network."""
 
     plan: MemberPlan
     links: Links
@@ -294,18 +294,18 @@ class Member:
     topic: str
     harness: h.HistoryWriter
     problems: list[str]
-    #: The listener for members with a certificate.
+    #: The bootstrap servers of the listener for members with a certificate.
     tls_servers: str
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    #: Whether a fault keeps the process away; otherwise it is restarted when it has ended, as a supervisor does.
+    #: Whether a fault prevents restarts; otherwise `supervise` restarts an ended process.
     is_kept_down: bool = False
     ended_at: float | None = None
     exit_codes: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """The name of the present process in the history."""
+        """The name of the current process in the history."""
         return f"{self.plan.name}.{self.starts}"
 
     @property
@@ -333,11 +333,11 @@ class Member:
         servers = self.tls_servers if plan.has_certificate else self.links.servers
         if plan.loop is Loop.JAVA:
             return java_command(plan, self.name, self.group, self.topic, servers, self.folder)
-        words = [plan.to_json(), self.name, self.group, self.topic, servers, str(self.folder)]
-        return [sys.executable, "-m", "tests.chaos.members", *words]
+        arguments = [plan.to_json(), self.name, self.group, self.topic, servers, str(self.folder)]
+        return [sys.executable, "-m", "tests.chaos.members", *arguments]
 
     def order(self, order: Order, seconds: float) -> None:
-        """Send an order; a process that has ended receives none."""
+        """Send an order, unless the process has ended."""
         if self.process is not None and self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(f"{order} {seconds}\n".encode())
@@ -362,15 +362,15 @@ class Member:
             try:
                 self.process.wait(CLOSE_S)
             except subprocess.TimeoutExpired:
-                # Members of other clients are beside this package's: what they do wrong is in their log.
+                # A slow close of another client library is not a problem of this package.
                 if not self.plan.loop.is_foreign:
                     self.problems.append(f"{self.name} did not close within {CLOSE_S:.0f} s")
-                # Its log then has the stacks of all threads.
+                # SIGABRT makes faulthandler write the stacks of all threads to the log.
                 self.send(signal.SIGABRT)
                 self.process.wait()
 
     def supervise(self, now: float) -> None:
-        """Restart the process if it has ended."""
+        """Restart the process if it has ended and no fault prevents it."""
         if self.is_running or self.is_kept_down or self.process is None:
             return
         if self.ended_at is None:
@@ -403,14 +403,14 @@ class Testbed:
         self.producer = RecordWriter(servers, self.topic, self.history)
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.groups = GroupAdmin({"bootstrap.servers": servers}, timeout_s=10.0)
-        #: Controls nodes: `Broker` is for one thread at a time.
+        #: Protects `Broker` when it controls nodes, because it supports only one thread at a time.
         self.nodes_lock = threading.Lock()
         self._stack = ExitStack()
         self.members: dict[str, Member] = {}
         for plan in plans:
             self.add_member(plan)
         self._is_over = threading.Event()
-        #: An observation is not older than a deletion that it follows in the history.
+        #: Prevents observations during a deletion: the history must not have an old observation after a deletion.
         self._observing = threading.Lock()
         self._results: ResultReader | None = None
         if any(plan.loop is Loop.TRANSACTIONS for plan in plans):
@@ -446,7 +446,7 @@ class Testbed:
         self.history.close()
 
     def add_member(self, plan: MemberPlan) -> Member:
-        """Add a member, whose process is not started yet."""
+        """Add a member without starting its process."""
         links = self._stack.enter_context(Links(self._addresses))
         member = Member(
             plan=plan,
@@ -463,9 +463,9 @@ class Testbed:
 
     @contextmanager
     def another_member(self, like: str, **changes: object) -> Iterator[Member]:
-        """Add a member of the group like another one within the context; it leaves at the end.
+        """Run a new member within the context, with the plan of the member `like` and these changes; then close it.
 
-        Two faults of a round may add a member like the same one: each has a name, and a history, of its own.
+        Two faults of a round may add a member with the same `like`: each new member has its own name and history.
         """
         plan = self.members[like].plan
         if plan.loop in {Loop.MANUAL, Loop.SPARK}:
@@ -487,7 +487,7 @@ class Testbed:
         return True
 
     def coordinator_node(self) -> int | None:
-        """Return the node id of the group's coordinator."""
+        """Return the node id of the group's coordinator; None if no broker returns it."""
         with suppress(MembershipError, KafkaException):
             found = self.groups.describe(self.group, with_offsets=False).coordinator
             addresses = self.cluster.broker.bootstrap_servers.split(",")
@@ -495,16 +495,16 @@ class Testbed:
         return None
 
     def address_for_members(self, node_id: int) -> str:
-        """Return the address of the listener of a node that members use."""
+        """Return the address of a node's listener for members with a password."""
         return self._addresses[self.cluster.broker.node_ids.index(node_id)]
 
     def controller_node(self) -> int | None:
-        """Return the node id of the active controller, as the nodes have stored it."""
+        """Return the node id of the active controller, from the files of the nodes."""
         leaders = [self._stored_leader(node_id) for node_id in self.cluster.broker.node_ids]
         return max((found for found in leaders if found is not None), default=(0, None))[1]
 
     def _stored_leader(self, node_id: int) -> tuple[int, int] | None:
-        """Return epoch and leader of the controllers' quorum, as a node on this machine knows them."""
+        """Return the epoch and the leader of the controller quorum, from the quorum-state file of a node."""
         pid = self.cluster.broker.node_pid(node_id)
         if pid is None:
             return None
@@ -515,13 +515,13 @@ class Testbed:
 
     @contextmanager
     def certificates(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Change keys or certificates (`ssl.`) of the listener for members with a certificate, within the context."""
+        """Change `ssl.` settings of the listener for members with a certificate, within the context."""
         self._configure_nodes(settings)
         yield
         self._configure_nodes(dict.fromkeys(settings))
 
     def _configure_nodes(self, settings: Mapping[str, str | None]) -> None:
-        """Set these settings on each node, as soon as it responds; None: those of its start."""
+        """Change these settings on each node, as soon as it responds; None restores the value from the node's start."""
         entries = [
             ConfigEntry(
                 f"listener.name.{MUTUAL.lower()}.ssl.{name}",
@@ -543,7 +543,7 @@ class Testbed:
                     time.sleep(_TICK_S)
 
     def owned_by(self, member: Member) -> tuple[h.Epoch, ...]:
-        """Return the partitions that the latest statement of a member's process names."""
+        """Return the owned partitions in the latest statement of a member's current process."""
         statement = self.progress.read().states.get(member.name)
         return () if statement is None else statement.owned
 
@@ -553,7 +553,7 @@ class Testbed:
         return all(self.owning_tasks(job) for job in jobs)
 
     def owning_tasks(self, member: Member) -> list[Task]:
-        """Return the present attempts of the tasks of a Spark job that own partitions."""
+        """Return the current attempts of the tasks of a Spark job that own partitions."""
         progress = self.progress.read()
         return [
             task
@@ -562,12 +562,12 @@ class Testbed:
         ]
 
     def delete_group(self) -> None:
-        """Delete the group, whose processes have all ended, with its committed offsets."""
+        """Delete the group with its committed offsets. All of its processes must have ended."""
         partitions = tuple(h.Partition(self.topic, number) for number in self.producer.partitions)
         reset = h.OffsetsReset(group=self.group, partitions=partitions)
         with self._observing:
             self.history.write(reset)
-            # Static members have a place until their session is over.
+            # Static members stay in the group until their sessions expire, so they are removed.
             with suppress(MembershipError, KafkaException):
                 self.groups.remove_members(self.group, all_members=True, reason="chaos")
             self.wait(self._is_group_deleted, _DELETE_S)
@@ -588,7 +588,7 @@ class Testbed:
             create_topic(self.cluster.broker.bootstrap_servers, self.topic, PARTITIONS, replication_factor=NODES)
 
     def heal(self) -> None:
-        """End what may be left of faults: all nodes and members run, and the network passes everything."""
+        """End remaining effects of faults: run all nodes, continue suspended processes, and let all frames pass."""
         with self.nodes_lock:
             for node_id in self.cluster.broker.node_ids:
                 if (pid := self.cluster.broker.node_pid(node_id)) is not None:

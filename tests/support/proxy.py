@@ -1,7 +1,7 @@
 """A TCP proxy between one client and the broker, whose network can be cut and restored.
 
 All connections of the client, including librdkafka's, go through the proxy, because it replaces the broker's address in
-responses by its own (`with_address`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
+responses by its own (`with_own_port`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
 connection is reset and sent bytes arrive late, as TCP resends them; `cut` is a firewall that resets every connection.
 `delay` holds back a single request: its client has given it up, or sent it again, and the broker still receives it.
 `silence` holds only the connections that carry requests of some kinds, as if the node at their end were cut off.
@@ -32,7 +32,7 @@ _SIZE = struct.Struct(">i")
 _RESET = struct.pack("ii", 1, 0)
 
 
-def with_address(frame: bytes, host: str, port: int, own_port: int) -> bytes:
+def with_own_port(frame: bytes, host: str, port: int, own_port: int) -> bytes:
     """Return a frame in which each address host:port has another port.
 
     Metadata and FindCoordinator responses have the broker's address. In all versions of both responses the port follows
@@ -257,7 +257,7 @@ class Proxy:
     async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: asyncio.Event) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
-                frame = with_address(await _frame(reader), self._host, self._port, self._own_port)
+                frame = with_own_port(await _frame(reader), self._host, self._port, self._own_port)
                 await passes.wait()
                 writer.write(frame)
                 await writer.drain()

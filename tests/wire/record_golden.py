@@ -37,7 +37,7 @@ from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.support.kafka import create_topic, produce
 from tests.support.kinds import SHORT_SESSIONS
-from tests.support.proxy import Proxy, with_address
+from tests.support.proxy import Proxy, with_own_port
 from tests.support.secured import materials
 from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
@@ -164,7 +164,7 @@ class RecordingProxy(Proxy):
                     self._record(Api(key), version, ANSWER, data)
                 if key == Api.API_VERSIONS:
                     data = self._lowered(version, data)
-                writer.write(_sized(with_address(data, self._host, self._port, self._own_port)))
+                writer.write(_sized(with_own_port(data, self._host, self._port, self._own_port)))
                 await writer.drain()
 
     def _lowered(self, version: int, answer: bytes) -> bytes:

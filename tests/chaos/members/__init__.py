@@ -1,1 +1,1 @@
-"""The programs of the members of a round: they receive, commit, and write their history."""
+"""The programs of a round's members: they receive records, commit offsets, and write their history."""

@@ -1,7 +1,7 @@
 """Run one member: `python -m tests.chaos.members MEMBER PROCESS GROUP TOPIC SERVERS FOLDER`.
 
-MEMBER is a `MemberPlan` as JSON. Lines of stdin are orders (`Order`); the end of stdin, SIGTERM and SIGINT close the
-member. It dies with the process that started it.
+MEMBER is a `MemberPlan` as JSON. Each line of stdin is an order (`Order`). The member closes at the end of stdin and on
+SIGTERM or SIGINT. It is killed when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def main(arguments: list[str]) -> int:
     member, process, group, topic, servers, folder = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # A shell makes background processes ignore Ctrl-C.
+    # A shell makes background processes ignore SIGINT; this restores its handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     faulthandler.enable()
     planted.apply_from_environment()
     plan = MemberPlan.from_json(member)
-    # The imports of each program are its own: a member without this package does not import it.
+    # Each program has its own imports, so that a member of another client does not import this package.
     match plan.loop:
         case Loop.POLL | Loop.CONSUME:
             from tests.chaos.members.calls import run_calls as run  # noqa: PLC0415
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         case Loop.RAW:
             from tests.chaos.members.raw import run_raw as run  # noqa: PLC0415
         case Loop.JAVA:
-            raise ValueError(f"{member} is a program of Java")
+            raise ValueError(f"a Java member does not run in Python: {member}")
     with Account(plan, process, group, topic, servers, Path(folder)) as account:
         return run(account)
 

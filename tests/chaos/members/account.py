@@ -1,4 +1,4 @@
-"""What all members do: read their orders, write their history, and know which offsets they have to commit."""
+"""The parts that all members share: they read orders, write the history, and collect the offsets to commit."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from tests.chaos import history as h
 from tests.chaos.plan import PASSWORD, POLL_INTERVAL_S, SESSION_S, USER, Identity, Loop, MemberPlan, Protocol, output_of
 
-#: How often a member commits, and how often a sample of its statements is written.
+#: The intervals of commits, and of samples of `membership()` and `health()`.
 COMMIT_S, SAMPLE_S = 0.5, 0.5
-#: The ids of a pool: more than the members of a round, and fewer than all that may wait.
+#: The ids of the pool: more than the members of a round, but with extra processes of faults perhaps too few.
 POOL = [f"pool-{number}" for number in range(1, 6)]
 
 
-#: The files of members with a certificate, in the folder of the round.
+#: The file names of keys and certificates in the folder of the round, for members with a certificate.
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "certificate.pem", "key.pem"
 
 
 class Order(StrEnum):
-    """An order to a member, with a number of seconds after a space.
+    """An order to a member; on its line, a number of seconds follows after a space.
 
     Attributes:
-        SLOW_CALLBACKS: Each later callback of a rebalance takes this long; 0: no more.
-        RAISING_CALLBACKS: Later callbacks raise for this many seconds.
-        SLEEP: The application does not poll for this long.
-        HOLD_GIL: A native call holds the GIL for this long.
+        SLOW_CALLBACKS: From now on, each rebalance callback takes this many seconds; 0 ends this.
+        RAISING_CALLBACKS: For this many seconds, callbacks raise.
+        SLEEP: The application does not poll for this many seconds.
+        HOLD_GIL: A native call holds the GIL for this many seconds.
     """
 
     SLOW_CALLBACKS = "slow-callbacks"
@@ -46,7 +46,7 @@ class Order(StrEnum):
 
 
 class CallbackError(Exception):
-    """What a callback raises by order."""
+    """The error that a callback raises after the order `RAISING_CALLBACKS`."""
 
 
 class Account:
@@ -61,7 +61,7 @@ class Account:
         #: The next offset of each partition that is not committed yet.
         self.positions: dict[h.Partition, int] = {}
         self._committed_at = time.monotonic()
-        #: Not an `Event`, whose lock a second signal would wait for in the handler of the first one.
+        #: A bool, not an `Event`: if a second signal interrupts the first one's handler, the lock of an `Event` blocks.
         self.is_closing = False
         self._slow_s = 0.0
         self._raises_until = 0.0
@@ -151,7 +151,7 @@ class Account:
             call()
 
     def on_close(self, call: Callable[[], None]) -> None:
-        """Call this when the member has to close."""
+        """Register a function to call when the member has to close."""
         self._on_close.append(call)
 
     def _listen(self) -> None:
@@ -170,20 +170,20 @@ class Account:
         self.close()
 
     def take_sleep_s(self) -> float:
-        """Return for how long the application has to sleep now."""
+        """Return how long the application has to sleep now, and reset it."""
         sleep_s, self._sleep_s = self._sleep_s, 0.0
         return sleep_s
 
     def slow_s(self) -> float:
-        """Return how long a callback takes. Raises CallbackError if it has to raise."""
+        """Return how long a callback has to sleep. Raises CallbackError if the callback has to raise."""
         if time.monotonic() < self._raises_until:
-            raise CallbackError("by order")
+            raise CallbackError("ordered by the harness")
         return self._slow_s
 
     # ---- the history ----
 
     def received(self, message: Message, begun_ns: int, lease_until_ns: int | None) -> h.Partition:
-        """Write a record, which has to be committed."""
+        """Write that a record was received, and remember its offset for the next commit."""
         partition, offset = partition_of(message), offset_of(message)
         key = message.key()
         self.writer.write(
@@ -208,12 +208,12 @@ class Account:
         self.writer.write(h.Warmed(partitions=named(partitions)))
 
     def error(self, error: KafkaError) -> bool:
-        """Write an error of a poll; return whether it ends the member."""
+        """Write an error that `poll` returned; return whether it ends the member."""
         self.writer.write(h.Raised(error=f"{error.name()}: {error.str()}", is_fatal=error.fatal()))
         return error.fatal()
 
     def is_commit_due(self) -> bool:
-        """Return whether it is time to commit."""
+        """Return whether the member has to commit now."""
         if self.plan.commits_automatically or not self.positions:
             return False
         if time.monotonic() < self._committed_at + COMMIT_S:
@@ -222,7 +222,7 @@ class Account:
         return True
 
     def begin_commit(self, partitions: Iterable[h.Partition] | None = None) -> tuple[int, list[TopicPartition]]:
-        """Take the offsets of these partitions, or of all, and write that their commit begins."""
+        """Write that the commit of these partitions, or of all, begins; return its number and the offsets."""
         chosen = list(self.positions) if partitions is None else [p for p in partitions if p in self.positions]
         offsets = [h.Offset(p.topic, p.number, self.positions.pop(p)) for p in chosen]
         number = self.writer.begin_commit(offsets)
@@ -230,21 +230,21 @@ class Account:
 
     def end_commit(self, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
         """Write the response to a commit."""
-        written_end(self.writer, number, result)
+        write_commit_end(self.writer, number, result)
 
     def drop(self, partitions: Iterable[h.Partition]) -> None:
-        """Forget the offsets of partitions that the member does not own any more."""
+        """Forget the offsets of partitions that the member no longer owns."""
         for partition in partitions:
             self.positions.pop(partition, None)
 
 
-def written_end(writer: h.HistoryWriter, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
+def write_commit_end(writer: h.HistoryWriter, number: int, result: Iterable[TopicPartition] | KafkaException) -> None:
     """Write the response to a commit."""
     if isinstance(result, KafkaException):
         errors = [result.args[0]]
     else:
         errors = [partition.error for partition in result if partition.error is not None]
-    # Codes below zero are the client's own: the broker may have received the request.
+    # The client sets codes below zero itself: the broker may have received the request.
     is_unknown = any(error.code() < 0 or error.code() == KafkaError.REQUEST_TIMED_OUT for error in errors)
     writer.write(h.CommitEnded(commit=number, error=errors[0].name() if errors else None, is_unknown=is_unknown))
 
@@ -265,5 +265,5 @@ def offset_of(message: Message) -> int:
 
 
 def named(partitions: Iterable[TopicPartition]) -> tuple[h.Partition, ...]:
-    """Return partitions as the history has them."""
+    """Return the partitions with the type of the history."""
     return tuple(h.Partition(one.topic, one.partition) for one in partitions)

@@ -1,4 +1,4 @@
-"""A member with `AIOConsumer`, whose callbacks are coroutine functions."""
+"""A member that uses `AIOConsumer`, with coroutine functions as callbacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AsyncApplication:
             begun_ns = h.now_ns()
             try:
                 message = await self._consumer.poll(_POLL_S)
-            except Exception as error:  # noqa: BLE001 - also what a callback raised, and whatever the client raises
+            except Exception as error:  # noqa: BLE001 - callbacks and the client may raise any error
                 account.writer.write(h.Raised(error=repr(error)))
                 continue
             if message is not None:

@@ -1,4 +1,4 @@
-"""A member that calls `poll` or `consume` of a consumer, of this package or of confluent-kafka."""
+"""A member that calls `poll` or `consume`, with the consumer of this package or of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Callback = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
 class Application:
     """The application of one consumer.
 
-    `epochs` returns the member's id, the instance id, and the epochs of partitions that were assigned; `lease_until_ns`
-    returns the end of the lease of a partition. `on_warm` is the argument of this name; confluent-kafka has none.
+    `assigned` returns the event for partitions that are assigned, and `lease_until_ns` the end of a partition's lease.
+    `on_warm` has the argument `on_warm` of `subscribe`; it is empty for confluent-kafka, which has no such argument.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Application:
             begun_ns = h.now_ns()
             try:
                 messages = self._receive()
-            except Exception as error:  # noqa: BLE001 - also what a callback raised, and whatever the client raises
+            except Exception as error:  # noqa: BLE001 - callbacks and the client may raise any error
                 account.writer.write(h.Raised(error=repr(error)))
                 continue
             for message in messages:
@@ -69,7 +69,7 @@ class Application:
         return 0
 
     def close(self) -> None:
-        """Close the consumer, and write it; it commits the rest in on_revoke."""
+        """Close the consumer, which commits the remaining offsets in on_revoke, and write that it is closed."""
         self._consumer.close()
         self._account.writer.write(h.Closed())
 
@@ -113,7 +113,7 @@ class Application:
 
 def run_calls(account: Account) -> int:
     """Run a member of this package."""
-    # Members of confluent-kafka also use this module, and do not import the package.
+    # Members of confluent-kafka also use this module, and must not import the package.
     from consumer_membership import Consumer  # noqa: PLC0415
     from tests.chaos.members.statements import Statements, epochs_of, ns  # noqa: PLC0415
 
@@ -133,7 +133,7 @@ def run_calls(account: Account) -> int:
         try:
             return ns(consumer.lease(partition).until)
         except KafkaException:
-            # It is not owned, which the rules of ownership judge.
+            # The partition is not owned: the checker has rules for this.
             return None
 
     on_warm = {"on_warm": lambda _, partitions: account.warmed(partitions)}

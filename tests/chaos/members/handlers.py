@@ -1,7 +1,7 @@
-"""A member with a `Processor`: handlers in threads, in the order of each key, and commits of finished records.
+"""A member that uses `Processor`: threads handle records in the order of each key, and finished records are committed.
 
-A transactional one returns a result for each record. A processor has the callbacks of its consumer itself. So that the
-history has its ownership, `Ownership` writes it around these callbacks.
+The handler of a transactional processor returns a result for each record. A processor sets the rebalance callbacks of
+its consumer itself. `Ownership` wraps these callbacks, so that the history also has assignments and revocations.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Handler:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        #: Of each thread, the end of its previous handler: the lease of the next record was checked after that.
-        self._of_thread = threading.local()
+        #: `ended_ns`: the end of the thread's previous handler. The next record's lease was checked after that.
+        self._local = threading.local()
 
     def __call__(self, message: Message, context: HandlerContext) -> OutputRecord | None:
         """Handle a record."""
@@ -42,10 +42,10 @@ class Handler:
                 until_ns = ns(context.lease.until)
             except KafkaException:
                 until_ns = None
-        partition = account.received(message, getattr(self._of_thread, "ended_ns", 0), until_ns)
+        partition = account.received(message, getattr(self._local, "ended_ns", 0), until_ns)
         time.sleep(account.take_sleep_s() + _HANDLES_S)
         account.finished(message)
-        self._of_thread.ended_ns = h.now_ns()
+        self._local.ended_ns = h.now_ns()
         if account.plan.loop is not Loop.TRANSACTIONS:
             return None
         return OutputRecord(account.output, message.value(), str(partition.number))
@@ -57,7 +57,7 @@ class Ownership:
     def __init__(self, account: Account, consumer: Consumer) -> None:
         self._account, self._consumer = account, consumer
         self._subscribe = consumer.subscribe
-        # The processor's callbacks are its own.
+        # Replaced, because a processor has no parameters for callbacks.
         consumer.subscribe = self.subscribe  # type: ignore[method-assign, assignment]
 
     def subscribe(
@@ -69,7 +69,7 @@ class Ownership:
         *,
         on_warm: Callback,
     ) -> None:
-        """Subscribe with callbacks that also write."""
+        """Subscribe with callbacks that also write to the history."""
 
         def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             view = consumer.membership()
@@ -119,7 +119,7 @@ def run_processor(account: Account) -> int:
     statements = Statements(account.writer, consumer.membership, consumer.health, has_leases=account.plan.has_leases)
     account.on_close(processor.stop)
     try:
-        # The account has the handler of SIGTERM.
+        # `Account` has installed a handler for SIGTERM.
         processor.run(handle_signals=False)
     except KeyboardInterrupt:
         return 130

@@ -1,6 +1,6 @@
-"""A member that assigns all partitions itself, and commits in a group that has no members.
+"""A member that calls `assign` with all partitions, and commits in a group without members.
 
-It begins at the committed offsets, and adds partitions that are new in the topic.
+It begins at the committed offsets, and also assigns partitions that are added to the topic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ManualApplication:
 
     def __init__(self, account: Account, consumer: Consumer) -> None:
         self._account, self._consumer = account, consumer
-        self._looks_at = 0.0
+        self._refresh_at = 0.0
 
     def run(self) -> int:
         """Poll until the member has to close, or fails permanently."""
@@ -47,7 +47,7 @@ class ManualApplication:
         return 0
 
     def commit(self) -> None:
-        """Commit everything that was received."""
+        """Commit the offsets of all received records."""
         number, offsets = self._account.begin_commit()
         try:
             result = self._consumer.commit(offsets=offsets, asynchronous=False) if offsets else []
@@ -58,11 +58,11 @@ class ManualApplication:
 
     def _assign_all(self) -> None:
         """Assign the partitions of the topic that are not assigned yet, at their committed offsets."""
-        if time.monotonic() < self._looks_at:
+        if time.monotonic() < self._refresh_at:
             return
         topic = self._account.topic
         found = self._consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        self._looks_at = time.monotonic() + _METADATA_S
+        self._refresh_at = time.monotonic() + _METADATA_S
         assigned = {one.partition for one in self._consumer.assignment()}
         new = [TopicPartition(topic, number) for number in found if number not in assigned]
         if not new:

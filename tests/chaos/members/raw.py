@@ -1,4 +1,4 @@
-"""A member of confluent-kafka, in a group of the classic protocol. It does not import this package."""
+"""A member that uses confluent-kafka, in a group of the classic protocol. It does not import this package."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A Spark job whose tasks are members; each attempt of a task is a process of its own in the history.
+"""A Spark job whose tasks are members; each task attempt is a separate process in the history.
 
-The driver's process starts the job and receives orders. In the process of a task, the sink writes records, and the
-task's consumer writes what it owns and commits. The consumer is the task's own: `HistorySink` replaces its class before
-the task creates it. The processes of tasks are named `<driver>-<task>-<attempt>`.
+The driver process starts the job and receives orders. In the process of a task, the sink writes `Received` events, and
+the task's consumer writes assignments, revocations and commits. `begin_attempt` replaces the class of this consumer
+before the task creates it. The processes of tasks are named `<driver>-<task>-<attempt>`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from consumer_membership import Consumer
 from consumer_membership.spark import SinkContext, member, run
 from tests.chaos import history as h
-from tests.chaos.members.account import Account, named, offset_of, partition_of, written_end
+from tests.chaos.members.account import Account, named, offset_of, partition_of, write_commit_end
 from tests.chaos.members.statements import Statements, epochs_of, ns
 from tests.chaos.plan import POLL_INTERVAL_S, SESSION_S, TASKS, MemberPlan
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from consumer_membership.clients.outcomes import PendingCommit
 
 _ROOT = Path(__file__).resolve().parents[3]
-#: How often a task may fail: more often than the faults of a round kill it.
+#: How many times a task may fail: more times than the faults of a round kill it.
 _ATTEMPTS = 100
 _WAIT_S = 0.2
 
 
 @dataclass(slots=True)
 class HistorySink:
-    """The sink: writes each record. Unpickled in a task, it opens the history of the attempt."""
+    """The sink: writes each record to the history. When a task unpickles it, it opens the history of the attempt."""
 
     plan: MemberPlan
     driver: str
     group: str
     folder: Path
     writer: h.HistoryWriter | None = None
-    #: The end of the previous call: the lease of the next batch was checked after that.
+    #: The end of the previous call. The next batch's lease was checked after that.
     _ended_ns: int = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         return begin_attempt, (self.plan, self.driver, self.group, self.folder)
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Write the batch."""
+        """Write the records of a batch to the history."""
         writer = self.opened
         until_ns = {part.topic_partition: self._until_ns(context, part.topic_partition) for part in context.ranges}
         for message in batch:
@@ -71,7 +71,7 @@ class HistorySink:
     @property
     def opened(self) -> h.HistoryWriter:
         """The history of this attempt."""
-        assert self.writer is not None, "the sink is called in a task"
+        assert self.writer is not None, "the sink must be used in a task"
         return self.writer
 
     def _until_ns(self, context: SinkContext, place: tuple[str, int]) -> int | None:
@@ -88,7 +88,7 @@ _sinks: list[HistorySink] = []
 
 
 def begin_attempt(plan: MemberPlan, driver: str, group: str, folder: Path) -> HistorySink:
-    """Return the sink in the process of a task, whose consumer writes its history from now on."""
+    """Return the sink; in the process of a task, also make the task's consumer write the history from now on."""
     sink = HistorySink(plan, driver, group, folder)
     task = TaskContext.get()
     if task is not None:
@@ -104,12 +104,12 @@ def begin_attempt(plan: MemberPlan, driver: str, group: str, folder: Path) -> Hi
             )
         )
         _sinks[:] = [sink]
-        setattr(member, "Consumer", TaskConsumer)  # noqa: B010 - of this process only
+        setattr(member, "Consumer", TaskConsumer)  # noqa: B010 - affects this process only
     return sink
 
 
 class TaskConsumer(Consumer):
-    """The consumer of a task: also writes what it owns and commits."""
+    """The consumer of a task, which also writes its assignments, revocations and commits to the history."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
@@ -118,7 +118,7 @@ class TaskConsumer(Consumer):
         self._statements = Statements(self._writer, self.membership, self.health, has_leases=self._sink.plan.has_leases)
 
     def subscribe(self, topics, on_assign=None, on_revoke=None, on_lost=None, **others) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003
-        """Subscribe with the callbacks of the task, around which the ownership is written."""
+        """Subscribe with callbacks that call the task's callbacks, and that write to the history."""
 
         def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             view = self.membership()
@@ -141,7 +141,7 @@ class TaskConsumer(Consumer):
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost, **others)
 
     def begin_commit(self, offsets: list[TopicPartition] | None = None) -> PendingCommit:
-        """Begin a commit, and write its begin and its end."""
+        """Begin a commit, and write its begin and its end to the history."""
         given = [h.Offset(one.topic, one.partition, one.offset) for one in offsets or ()]
         number = self._writer.begin_commit(given)
         pending = super().begin_commit(offsets)
@@ -156,7 +156,7 @@ class TaskConsumer(Consumer):
                 answer = error
             if not is_written:
                 is_written = True
-                written_end(self._writer, number, answer)
+                write_commit_end(self._writer, number, answer)
             if isinstance(answer, KafkaException):
                 raise answer
             return answer
@@ -164,16 +164,16 @@ class TaskConsumer(Consumer):
         pending.result = write_and_return  # type: ignore[method-assign]
         return pending
 
-    def close(self, *words, **named_words) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003
-        """Close, and write it."""
+    def close(self, *arguments, **keywords) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003
+        """Close the consumer, and write that it is closed."""
         self._statements.stop()
-        super().close(*words, **named_words)
+        super().close(*arguments, **keywords)
         self._writer.write(h.Closed())
         self.dump(self._sink.folder / f"{self._writer.process}.recording")
 
 
 def run_spark(account: Account) -> int:
-    """Run the job until the member is closed, or its job fails."""
+    """Run the job until the member is closed, or the job fails."""
     folder = account.folder.resolve()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
@@ -193,17 +193,17 @@ def run_spark(account: Account) -> int:
 
     def end_before_the_begin() -> None:
         if not has_begun:
-            # The session cannot be interrupted while its JVM starts. The JVM ends with this process.
+            # The start of the JVM cannot be interrupted. The JVM ends with this process.
             os._exit(0)
 
     account.on_close(end_before_the_begin)
-    # A JVM works in a folder of its own.
+    # Spark writes files to the current folder of its JVM, so each job has its own folder.
     with chdir(own):
         spark = builder.getOrCreate()
     has_begun = True
     try:
         config = account.config()
-        # The jobs have their own names for these; each task gets its own group.instance.id.
+        # `run` has its own parameters for these settings, and gives each task its own group.instance.id.
         for key in ("max.poll.interval.ms", "group.instance.id", "group.id", "enable.auto.commit"):
             config.pop(key, None)
         sink = HistorySink(account.plan, account.process, account.group, folder)

@@ -1,4 +1,4 @@
-"""Samples of `membership()` and `health()`, which a thread writes while the member runs."""
+"""Samples of `membership()` and `health()`, which a thread writes to the history while the member runs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.chaos.members.account import SAMPLE_S
 
 
 def ns(seconds: float) -> int:
-    """Return a time of the monotonic clock in nanoseconds."""
+    """Convert a time of the monotonic clock from seconds to nanoseconds."""
     return int(seconds * 1_000_000_000)
 
 
 def lease_ns(view: MembershipView) -> int | None:
-    """Return until when the partitions are certainly owned; None: there is no lease, or it is a guess."""
+    """Return the end of the lease; None: there is no lease, or its session is assumed."""
     return None if view.lease_until is None or view.is_session_assumed else ns(view.lease_until)
 
 
 def epochs_of(
-    has_leases: bool,  # noqa: FBT001 - of the member's plan
+    has_leases: bool,  # noqa: FBT001 - from the member's plan
     consumer: Consumer | AIOConsumer,
     partitions: Iterable[TopicPartition],
 ) -> tuple[h.Epoch, ...]:
-    """Return partitions that are being assigned with the tokens of their leases; -1: the member has no tokens."""
+    """Return partitions that are being assigned, with the tokens of their leases; -1: the member has no tokens."""
     has_tokens = has_leases and consumer.membership().has_tokens
     return tuple(
         h.Epoch(one.topic, one.partition, consumer.lease(one).token if has_tokens else -1) for one in partitions
@@ -37,7 +37,7 @@ def epochs_of(
 
 
 class Statements:
-    """A thread that writes a sample every `SAMPLE_S`, until `stop`."""
+    """A thread that writes a sample every `SAMPLE_S` seconds, until `stop` is called."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Statements:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; call it before the consumer is closed."""
+        """Stop the thread. Call this before you close the consumer."""
         self._is_over.set()
         self._thread.join()
 
