@@ -1,1 +1,1 @@
-"""Kafka's system tests of consumer groups, written again for the verifiable consumers of several clients."""
+"""Kafka's system tests of consumer groups, reimplemented for the verifiable consumers of several clients."""

@@ -1,8 +1,9 @@
 """Run Kafka's consumer group scenarios: `python -m tests.kafkatest [--clients ours,java,confluent] [--scenario TEXT]`.
 
-Each client's verifiable consumer runs on a devbroker cluster, which cases with equal brokers share. Prints a line for
-each case and then who passes what; ends with 1 if a case of this package's client failed. `--scenario` selects the
-cases whose names contain the text. Logs of failed cases are kept in `tests/results/kafkatest`.
+Each client's verifiable consumer runs on a devbroker cluster; cases with equal brokers share a cluster. The command
+prints a line for each case, and then a table of passed cases for each test and client. Its exit code is 1 if a case
+failed with this package's client. `--scenario` selects the cases whose names contain the text. Logs of failed cases are
+kept in `tests/results/kafkatest`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 
 from consumer_membership.devbroker import Broker, start
 from tests.kafkatest.clients import Client
+from tests.kafkatest.environment import Environment
 from tests.kafkatest.scenarios import CASES, Case
-from tests.kafkatest.stage import Stage
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "kafkatest"
 
@@ -37,7 +38,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The verdict on one case with one client; `reason` is the failure's first line, or the missing feature."""
+    """The result of one case with one client; `reason` is the first line of the failure, or the missing feature."""
 
     case: Case
     client: Client
@@ -53,19 +54,21 @@ class Outcome:
         return f"{text}  {self.reason}" if self.reason else text
 
 
-def play(case: Case, client: Client, broker: Broker, *, bounces: int, partitions: int = 1) -> Outcome:
-    """Run one case with one client; logs of a failed case are kept."""
+def run(case: Case, client: Client, broker: Broker, *, bounces: int, partitions: int = 1) -> Outcome:
+    """Run one case with one client; keep the logs if it fails."""
     if client in case.unsupported:
         return Outcome(
             case=case, client=client, verdict=Verdict.UNSUPPORTED, seconds=0.0, reason=case.unsupported[client]
         )
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="consumer-membership-kafkatest-") as folder:
-        number = case.partitions if case.partitions > 1 else partitions
+        count = case.partitions if case.partitions > 1 else partitions
         config = case.config if client is Client.OURS else {}
-        stage = Stage.prepare(broker, client, Path(folder), bounces=bounces, partitions=number, config=config)
+        environment = Environment.prepare(
+            broker, client, Path(folder), bounces=bounces, partitions=count, config=config
+        )
         try:
-            case.play(stage)
+            case.run(environment)
         except (AssertionError, TimeoutError) as error:
             shutil.copytree(folder, RESULTS / f"{client}-{case.name}", dirs_exist_ok=True)
             text = str(error) or type(error).__name__
@@ -95,16 +98,21 @@ def _by_cluster(cases: Sequence[Case]) -> list[list[Case]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.kafkatest", description=__doc__.partition("\n")[0])
-    parser.add_argument("--clients", default=",".join(Client), help="comma-separated; default: all")
-    parser.add_argument("--scenario", action="append", help="only cases whose names contain this text; repeatable")
-    parser.add_argument("--bounces", type=int, default=2, help="restarts of members and brokers; Kafka: 5; default: 2")
+    parser.add_argument("--clients", default=",".join(Client), help="comma-separated clients; default: all")
+    parser.add_argument("--scenario", action="append", help="run only cases whose names contain this text; repeatable")
+    parser.add_argument(
+        "--bounces",
+        type=int,
+        default=2,
+        help="number of restarts of members and brokers; default: 2 (Kafka's tests: 5)",
+    )
     parser.add_argument(
         "--partitions",
         type=int,
         default=1,
-        help="partitions of the topic where Kafka's test has one, of which most members own none; default: 1",
+        help="number of partitions for tests whose topic has one partition in Kafka's tests; default: 1",
     )
-    parser.add_argument("--list", action="store_true", help="print the names of the selected cases")
+    parser.add_argument("--list", action="store_true", help="print the names of the selected cases, and exit")
     return parser
 
 
@@ -128,22 +136,22 @@ def _cell(count: tuple[int, int] | None) -> str:
     return "-" if count is None else f"{count[0]} of {count[1]}"
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the selected cases; return the exit code."""
-    given = _parser().parse_args(words)
+    given = _parser().parse_args(arguments)
     clients = [Client(name) for name in given.clients.split(",")]
     cases = [case for case in CASES if not given.scenario or any(text in case.name for text in given.scenario)]
     if given.list:
         print("\n".join(case.name for case in cases))
         return 0
-    # SIGTERM also ends members and brokers.
+    # On SIGTERM, the context managers end members and brokers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     outcomes: list[Outcome] = []
-    for same in _by_cluster(cases):
-        with _cluster(same[0]) as broker:
-            for case in same:
+    for sharing in _by_cluster(cases):
+        with _cluster(sharing[0]) as broker:
+            for case in sharing:
                 for client in clients:
-                    outcomes.append(play(case, client, broker, bounces=given.bounces, partitions=given.partitions))
+                    outcomes.append(run(case, client, broker, bounces=given.bounces, partitions=given.partitions))
                     print(outcomes[-1].line, flush=True)
     rated = [one for one in outcomes if one.verdict is not Verdict.UNSUPPORTED]
     print(_markdown([(one.case.test, one.client, one.verdict is Verdict.PASSED) for one in rated], clients))

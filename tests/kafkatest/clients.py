@@ -1,4 +1,4 @@
-"""The clients whose verifiable consumers the scenarios start, and the command line of each."""
+"""The clients whose verifiable consumers the scenarios start, and their command lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.versions import NEWEST
 
 _MAIN = "org.apache.kafka.tools.VerifiableConsumer"
 _PACKAGE = "org.apache.kafka.clients.consumer"
-#: slf4j-simple's name of the stream.
+#: slf4j-simple writes its log to this stream.
 _STDERR = Path("System.err")
 
 
 class Client(StrEnum):
-    """The clients, in the order of the table."""
+    """The clients, in the order of the result table."""
 
     OURS = "ours"
     JAVA = "java"
@@ -55,7 +55,7 @@ JAVA_CLASSES: Mapping[Strategy, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """The options of a verifiable consumer that a scenario sets; Kafka's service has the same."""
+    """The options of a verifiable consumer that a scenario sets, as in Kafka's `verifiable_consumer.py`."""
 
     protocol: GroupProtocol = GroupProtocol.CLASSIC
     strategies: tuple[Strategy, ...] = (Strategy.RANGE,)
@@ -81,10 +81,10 @@ def command(client: Client, arguments: list[str]) -> list[str]:
         case Client.CONFLUENT:
             return [sys.executable, "-m", "tests.kafkatest.confluent_consumer", *arguments]
         case Client.JAVA:
-            # A broker's class data archive is for its own class path.
+            # Without a class data archive: the broker's archive fits the broker's class path only.
             java = replace(java_for(NEWEST), classpath=tools_classpath(), archive=Path("none"))
             executable, *rest = java.command(_MAIN, *arguments, log=_STDERR)
-            # The process lives for seconds, in which the second compiler costs more CPU time than it saves.
+            # The process runs for seconds only, so the JVM's second compiler costs more CPU time than it saves.
             return [executable, "-XX:TieredStopAtLevel=1", *rest]
 
 
@@ -92,16 +92,16 @@ def arguments(
     options: MemberOptions, *, bootstrap_servers: str, group: str, topic: str, instance_id: str | None
 ) -> list[str]:
     """Return the arguments that all verifiable consumers accept."""
-    words = ["--bootstrap-server", bootstrap_servers, "--group-id", group, "--topic", topic]
-    words += ["--reset-policy", "earliest", "--group-protocol", options.protocol]
+    found = ["--bootstrap-server", bootstrap_servers, "--group-id", group, "--topic", topic]
+    found += ["--reset-policy", "earliest", "--group-protocol", options.protocol]
     if options.protocol is GroupProtocol.CLASSIC:
-        # Java refuses it under the consumer protocol, where the broker sets the session timeout.
-        words += ["--session-timeout", str(options.session_timeout_s * 1000)]
-        words += ["--assignment-strategy", ",".join(JAVA_CLASSES[one] for one in options.strategies)]
+        # Only for the classic protocol: under the consumer protocol the broker sets the session timeout.
+        found += ["--session-timeout", str(options.session_timeout_s * 1000)]
+        found += ["--assignment-strategy", ",".join(JAVA_CLASSES[strategy] for strategy in options.strategies)]
     elif options.remote_assignor is not None:
-        words += ["--group-remote-assignor", options.remote_assignor]
+        found += ["--group-remote-assignor", options.remote_assignor]
     if instance_id is not None:
-        words += ["--group-instance-id", instance_id]
+        found += ["--group-instance-id", instance_id]
     if options.is_auto_commit:
-        words.append("--enable-autocommit")
-    return words
+        found.append("--enable-autocommit")
+    return found

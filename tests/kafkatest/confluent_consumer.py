@@ -1,4 +1,4 @@
-"""A verifiable consumer with confluent-kafka's consumer: the same program as this package's, with the other class."""
+"""A verifiable consumer with confluent-kafka's consumer: this package's program with the other consumer class."""
 
 from __future__ import annotations
 

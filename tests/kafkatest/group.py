@@ -1,4 +1,4 @@
-"""Start and stop the verifiable consumers of one group, and wait for what they report."""
+"""Start and stop the verifiable consumers of one group, and wait for their events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG_END = 1500
 
 @dataclass(slots=True)
 class Member:
-    """One verifiable consumer, which may be restarted; a static member keeps its instance id."""
+    """One verifiable consumer, which may be restarted. A static member keeps its instance id."""
 
     client: Client
     ledger: MemberLedger
@@ -69,7 +69,7 @@ class Group:
     # ---- members ----
 
     def add(self, client: Client, *, instance_id: str | None = None) -> Member:
-        """Return a new member, which is not started."""
+        """Return a new member without starting it."""
         name = f"{client}-{len(self.members)}"
         member = Member(
             client=client, ledger=MemberLedger(name), log=self.folder / f"{name}.log", instance_id=instance_id
@@ -80,7 +80,7 @@ class Group:
     def start(self, *members: Member) -> None:
         """Start the processes of these members with the group's current options."""
         for member in members:
-            words = arguments(
+            command_line = arguments(
                 self.options,
                 bootstrap_servers=self.bootstrap_servers,
                 group=self.group_id,
@@ -90,10 +90,10 @@ class Group:
             if self.config:
                 properties = self.folder / "consumer.properties"
                 properties.write_text("".join(f"{key}={value}\n" for key, value in self.config.items()))
-                words += ["--consumer.config", str(properties)]
+                command_line += ["--consumer.config", str(properties)]
             with member.log.open("ab") as log:
                 process = subprocess.Popen(
-                    command(member.client, words),
+                    command(member.client, command_line),
                     cwd=ROOT,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -124,7 +124,7 @@ class Group:
             for line in stdout:
                 with self.changed:
                     try:
-                        self.ledger.take(member.ledger, json.loads(line), is_eager=options.is_eager)
+                        self.ledger.apply(member.ledger, json.loads(line), is_eager=options.is_eager)
                     except BrokenRuleError as error:
                         self.broken.append(error)
                     self.changed.notify_all()
@@ -132,15 +132,16 @@ class Group:
             member.ledger.end()
             self.changed.notify_all()
 
-    # ---- what they reported ----
+    # ---- the reported events ----
 
     def in_state(self, state: MemberState, members: Sequence[Member] | None = None) -> list[Member]:
-        """Return those of the members (default: all) that are in this state."""
-        return [one for one in (self.members if members is None else members) if one.ledger.state is state]
+        """Return the members (of these, default: of the group) that are in this state."""
+        chosen = self.members if members is None else members
+        return [member for member in chosen if member.ledger.state is state]
 
     @property
     def rebalances(self) -> int:
-        """The largest number of assignments of a member."""
+        """The largest number of assignments that a member has received."""
         return max(member.ledger.assigned_count for member in self.members)
 
     @property
@@ -150,12 +151,12 @@ class Group:
 
     @property
     def assignment(self) -> dict[str, frozenset[int]]:
-        """The partitions of each member."""
+        """The assigned partitions of each member."""
         return {member.name: frozenset(member.ledger.assignment) for member in self.members}
 
     def owner(self, partition: int) -> Member | None:
         """Return the member that owns the partition."""
-        return next((one for one in self.members if partition in one.ledger.assignment), None)
+        return next((member for member in self.members if partition in member.ledger.assignment), None)
 
     def has_valid_assignment(self) -> bool:
         """Whether each partition is assigned to exactly one member."""
@@ -164,17 +165,17 @@ class Group:
 
     # ---- waiting ----
 
-    def wait(self, look: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait for reports until this holds.
+    def wait(self, condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Read events until this condition holds.
 
         Raises:
             BrokenRuleError: An event broke a rule.
-            AssertionError: It did not hold in time.
+            AssertionError: The condition did not hold in time.
         """
 
         def holds() -> bool:
             self._check()
-            return bool(look())
+            return bool(condition())
 
         wait_until(holds, what, patience_s, changed=self.changed, seen=self.report)
 
@@ -183,16 +184,16 @@ class Group:
         self.wait(lambda: len(self.in_state(MemberState.JOINED, members)) == number, f"{number} joined members")
 
     def await_consumed(self, number: int = 1) -> None:
-        """Wait until members reported this number of further records."""
+        """Wait until members have reported this number of additional records."""
         enough = self.consumed + number
-        self.wait(lambda: self.consumed >= enough, f"{number} further records")
+        self.wait(lambda: self.consumed >= enough, f"{number} additional records")
 
     def await_valid_assignment(self) -> None:
         """Wait until each partition is assigned to exactly one member."""
         self.wait(self.has_valid_assignment, f"a valid assignment of {self.partitions} partitions")
 
     def report(self) -> str:
-        """Return the members' states with the end of their logs, for messages."""
+        """Return the members' states and the ends of their logs, for error messages."""
         lines = []
         for member in self.members:
             ledger = member.ledger

@@ -1,8 +1,8 @@
-"""What a group's verifiable consumers reported, and the rules that hold after each event.
+"""The events that a group's verifiable consumers have reported, and the rules that each event must follow.
 
-The rules are those of the service `verifiable_consumer.py` of Kafka's system tests: a member reports records only while
-it has an assignment and only of its own partitions; offsets follow each other without a gap while a member owns a
-partition; committed offsets are not ahead of reported records; and no member starts behind a committed offset.
+The rules are those of the service `verifiable_consumer.py` in Kafka's system tests. A member reports records only while
+it has an assignment, and only of its own partitions. While a member owns a partition, the offsets of its records have
+no gap. A member commits no offset beyond its reported records. No member begins before a committed offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BrokenRuleError(AssertionError):
 
 @dataclass(slots=True)
 class MemberLedger:
-    """The events of one member, over all processes that it had."""
+    """The events of one member, from all of its processes."""
 
     name: str
     state: MemberState = MemberState.DEAD
@@ -47,12 +47,12 @@ class MemberLedger:
 
 @dataclass(slots=True)
 class GroupLedger:
-    """The events of all members of a group in the order in which they were read."""
+    """The events of all members of a group, in the order in which they are read."""
 
     position: dict[int, int] = field(default_factory=dict)
     committed: dict[int, int] = field(default_factory=dict)
 
-    def take(self, member: MemberLedger, event: Mapping[str, Any], *, is_eager: bool) -> None:
+    def apply(self, member: MemberLedger, event: Mapping[str, Any], *, is_eager: bool) -> None:
         """Apply one event of a member.
 
         Raises:
@@ -73,14 +73,14 @@ class GroupLedger:
                 if is_eager:
                     member.state = MemberState.REBALANCING
                 else:
-                    # It reports records of its other partitions meanwhile (KIP-429, KIP-848).
+                    # The member may report records of its other partitions meanwhile (KIP-429, KIP-848).
                     member.assignment -= _partitions(event)
                 member.position = {}
             case "records_consumed":
                 self._records(member, event)
             case "offsets_committed" if event["success"]:
                 self._offsets(member, event)
-            case _:  # failed commits, single records, and events that only some clients have
+            case _:  # failed commits, single records, and events of some clients only
                 pass
 
     def _records(self, member: MemberLedger, event: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class GroupLedger:
                 )
             if member.position.get(partition, first) != first:
                 raise BrokenRuleError(
-                    f"{member.name} continues partition {partition} at {first}, not {member.position[partition]}"
+                    f"{member.name} continues partition {partition} at {first} instead of {member.position[partition]}"
                 )
             if self.committed.get(partition, first) > first:
                 raise BrokenRuleError(

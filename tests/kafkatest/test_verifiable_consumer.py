@@ -33,8 +33,8 @@ ZERO, ONE = EventPartition(topic="orders", partition=0), EventPartition(topic="o
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
-def test_parse_returns_java_s_defaults() -> None:
-    """Without options a member is classic, has the range assignor, and commits each batch itself."""
+def test_parse_returns_the_defaults_of_javas_tool() -> None:
+    """Without options, a member is classic, has the range assignor, and commits each batch manually."""
     options = parse(REQUIRED)
     assert dict(options.config) == {
         "bootstrap.servers": "host:9092",
@@ -53,32 +53,34 @@ def test_parse_returns_java_s_defaults() -> None:
     )
 
 
-def test_parse_translates_java_s_assignors() -> None:
+def test_parse_translates_the_names_of_java_assignors() -> None:
     """Java's class names become values of partition.assignment.strategy, in their order."""
     package = "org.apache.kafka.clients.consumer"
     options = parse([*REQUIRED, "--assignment-strategy", f"{package}.RoundRobinAssignor,{package}.RangeAssignor"])
     assert options.config["partition.assignment.strategy"] == "roundrobin,range"
 
 
-def test_parse_leaves_classic_options_out_of_the_consumer_protocol() -> None:
-    """A member of the consumer protocol has the broker's assignor, and neither strategies nor a session timeout."""
-    words = ["--group-protocol", "CONSUMER", "--group-remote-assignor", "uniform", "--session-timeout", "9000"]
-    config = parse([*REQUIRED, *words, "--group-instance-id", "a", "--assignment-strategy", "range"]).config
+def test_parse_omits_classic_options_in_the_consumer_protocol() -> None:
+    """A member of the consumer protocol has a remote assignor, and neither strategies nor a session timeout."""
+    options = ["--group-protocol", "CONSUMER", "--group-remote-assignor", "uniform", "--session-timeout", "9000"]
+    config = parse([*REQUIRED, *options, "--group-instance-id", "a", "--assignment-strategy", "range"]).config
     assert (config["group.protocol"], config["group.remote.assignor"]) == ("consumer", "uniform")
     assert config["group.instance.id"] == "a"
     assert not {"partition.assignment.strategy", "session.timeout.ms"} & config.keys()
 
 
 def test_parse_lets_the_command_line_override_the_properties_file(tmp_path: Path) -> None:
-    """As with Java's tool, options of the command line have precedence; other keys of the file are kept."""
+    """As in Java's tool, options of the command line have precedence; other keys of the file are kept."""
     file = tmp_path / "consumer.properties"
     file.write_text("# comment\n\nsecurity.protocol = PLAINTEXT\ngroup.id=other\n")
     config = parse([*REQUIRED, "--consumer.config", str(file)]).config
     assert (config["security.protocol"], config["group.id"]) == ("PLAINTEXT", "billing")
 
 
-def test_parse_rejects_a_properties_file_with_another_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line without = ends the process with the line's number and text."""
+def test_parse_rejects_an_invalid_line_of_the_properties_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line without `=` ends the process, with an error that has the line's number and text."""
     file = tmp_path / "consumer.properties"
     file.write_text("group.id\n")
     with pytest.raises(SystemExit):
@@ -126,8 +128,8 @@ def test_parse_rejects_a_properties_file_with_another_line(tmp_path: Path, capsy
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else "",
 )
-def test_encode_returns_the_json_of_java_s_tool(event: VerifiableEvent, expected: dict[str, object]) -> None:
-    """Each event is one line with a timestamp, its name, and Java's fields."""
+def test_encode_returns_the_json_of_javas_tool(event: VerifiableEvent, expected: dict[str, object]) -> None:
+    """Each event is one line of JSON with a timestamp, its name, and the fields of Java's tool."""
     line = encode(event, 1_700_000_000_000)
     assert "\n" not in line
     assert json.loads(line) == {"timestamp": 1_700_000_000_000, **expected}
@@ -137,12 +139,12 @@ def test_encode_returns_the_json_of_java_s_tool(event: VerifiableEvent, expected
 
 
 class ScriptedConsumer:
-    """A group of one member: each step is a record, an error, or a call of a callback within `poll`."""
+    """A fake consumer: each call of `poll` returns the next record or error, or runs the next function."""
 
     def __init__(self, *steps: Message | Callable[[ScriptedConsumer], object] | None) -> None:
         self.steps = list(steps)
         self.commits: list[dict[int, int]] = []
-        self.refusal: KafkaError | None = None
+        self.commit_error: KafkaError | None = None
         self.is_closed = False
 
     def subscribe(
@@ -167,8 +169,8 @@ class ScriptedConsumer:
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
-        if self.refusal is not None:
-            raise KafkaException(self.refusal)
+        if self.commit_error is not None:
+            raise KafkaException(self.commit_error)
         self.commits.append({one.partition: one.offset for one in offsets})
         return offsets
 
@@ -186,10 +188,10 @@ def failure(code: int) -> Message:
     return Message(topic="orders", error=KafkaError(code, "text"))
 
 
-def played(consumer: ScriptedConsumer, *words: str) -> tuple[list[VerifiableEvent], bool]:
+def run(consumer: ScriptedConsumer, *options: str) -> tuple[list[VerifiableEvent], bool]:
     """Run a verifiable consumer until its steps are done; return its events, and whether it ended without error."""
     events: list[VerifiableEvent] = []
-    verifiable = VerifiableConsumer(consumer, parse([*REQUIRED, *words]), events.append)
+    verifiable = VerifiableConsumer(consumer, parse([*REQUIRED, *options]), events.append)
     consumer.steps.append(lambda _: verifiable.stop())
     return events, verifiable.run()
 
@@ -205,9 +207,9 @@ def names(events: Sequence[VerifiableEvent]) -> list[str]:
 
 
 def test_batch_is_reported_and_then_committed() -> None:
-    """The records of one batch are one event with a range for each partition, which is sent before the commit's."""
+    """A batch is one event with a range for each partition, and is reported before its commit."""
     consumer = ScriptedConsumer(record(0, 5), record(1, 8), record(0, 6), None)
-    events, is_clean = played(consumer)
+    events, is_clean = run(consumer)
     assert events == [
         StartupComplete(),
         RecordsConsumed(
@@ -231,7 +233,7 @@ def test_batch_is_reported_before_its_partition_is_revoked() -> None:
         record(0, 5),
         lambda group: group.on_revoke(group, partitions(0)),
     )
-    events, _ = played(consumer)
+    events, _ = run(consumer)
     assert names(events) == [
         "StartupComplete",
         "PartitionsAssigned",
@@ -243,56 +245,56 @@ def test_batch_is_reported_before_its_partition_is_revoked() -> None:
 
 
 def test_lost_partitions_are_reported_as_revoked_without_a_commit() -> None:
-    """Another member may own lost partitions already, so their records are reported and not committed."""
+    """Records of lost partitions are reported but not committed, because another member may already own them."""
     consumer = ScriptedConsumer(record(0, 5), lambda group: group.on_lost(group, partitions(0)))
-    events, _ = played(consumer)
+    events, _ = run(consumer)
     assert names(events) == ["StartupComplete", "RecordsConsumed", "PartitionsRevoked", "ShutdownComplete"]
     assert consumer.commits == []
 
 
 def test_automatic_commits_are_not_reported() -> None:
-    """With --enable-autocommit the consumer requests no commit."""
+    """With --enable-autocommit, the program requests and reports no commits."""
     consumer = ScriptedConsumer(record(0, 5), None)
-    events, _ = played(consumer, "--enable-autocommit")
+    events, _ = run(consumer, "--enable-autocommit")
     assert names(events) == ["StartupComplete", "RecordsConsumed", "ShutdownComplete"]
 
 
 def test_verbose_reports_each_record() -> None:
     """With --verbose each record is an event before its batch."""
     consumer = ScriptedConsumer(record(0, 5), None)
-    events, _ = played(consumer, "--verbose", "--enable-autocommit")
+    events, _ = run(consumer, "--verbose", "--enable-autocommit")
     assert events[1] == RecordData(partition=ZERO, offset=5, key="k", value="v")
 
 
-def test_max_messages_ends_the_consumer_after_that_number() -> None:
+def test_max_messages_ends_the_consumer_after_this_number_of_records() -> None:
     """Records beyond --max-messages are neither reported nor committed."""
     consumer = ScriptedConsumer(record(0, 5), record(0, 6), record(0, 7))
-    events, is_clean = played(consumer, "--max-messages", "2")
+    events, is_clean = run(consumer, "--max-messages", "2")
     assert events[1] == RecordsConsumed(ranges=(ConsumedRange(partition=ZERO, count=2, min_offset=5, max_offset=6),))
     assert (consumer.commits, is_clean) == ([{0: 7}], True)
 
 
 @pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID])
 def test_fatal_error_ends_the_consumer(code: int) -> None:
-    """A fenced member closes, reports its end, and returns False."""
+    """After a fatal error or a fence, the member closes, reports its end, and returns False."""
     consumer = ScriptedConsumer(failure(code))
-    events, is_clean = played(consumer)
+    events, is_clean = run(consumer)
     assert (names(events), consumer.is_closed, is_clean) == (["StartupComplete", "ShutdownComplete"], True, False)
 
 
 def test_other_errors_do_not_end_the_consumer() -> None:
     """A transient error is logged, and the consumer continues."""
     consumer = ScriptedConsumer(failure(KafkaError._TRANSPORT), record(0, 5), None)
-    events, is_clean = played(consumer)
+    events, is_clean = run(consumer)
     assert "RecordsConsumed" in names(events)
     assert is_clean
 
 
-def test_refused_commit_is_reported_with_its_error() -> None:
-    """The event has the offsets and the text of the error, and the consumer continues."""
+def test_failed_commit_is_reported_with_its_error() -> None:
+    """The event of a failed commit has the text of the error, and the consumer continues."""
     consumer = ScriptedConsumer(record(0, 5), None, record(0, 6), None)
-    consumer.refusal = KafkaError(KafkaError.REBALANCE_IN_PROGRESS, "later")
-    events, is_clean = played(consumer)
-    refused = [event for event in events if isinstance(event, OffsetsCommitted)]
-    assert [("later" in (event.error or "")) for event in refused] == [True, True]
+    consumer.commit_error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS, "later")
+    events, is_clean = run(consumer)
+    failed = [event for event in events if isinstance(event, OffsetsCommitted)]
+    assert [("later" in (event.error or "")) for event in failed] == [True, True]
     assert is_clean

@@ -1,4 +1,4 @@
-"""What a scenario works with: a cluster, a topic that a producer writes to, and groups of one client's members."""
+"""The environment of a scenario: a cluster, a topic with a producer, and groups of one client's members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 #: Records per second, as in Kafka's tests.
 _RATE = 500
 _PERIOD_S = 0.02
-#: librdkafka reports each stopped broker on stderr; the scenarios stop brokers.
+#: Without log lines: librdkafka logs each stopped broker to stderr, and the scenarios stop brokers.
 _QUIET = {"log_level": 0}
 
 
@@ -47,9 +47,9 @@ class SteadyProducer:
         self._producer.flush(PATIENCE_S)
 
     def await_acknowledged(self, number: int = 1000) -> None:
-        """Wait until this number of further records is acknowledged."""
+        """Wait until this number of additional records is acknowledged."""
         enough = self.acknowledged + number
-        wait_until(lambda: self.acknowledged >= enough, f"{number} further acknowledged records")
+        wait_until(lambda: self.acknowledged >= enough, f"{number} additional acknowledged records")
 
     def _run(self) -> None:
         number = 0
@@ -57,7 +57,7 @@ class SteadyProducer:
             for _ in range(int(_RATE * _PERIOD_S)):
                 try:
                     self._producer.produce(self._topic, str(number), on_delivery=self._on_delivery)
-                except BufferError:  # no broker accepts records at the moment
+                except BufferError:  # no broker is accepting records
                     break
                 number += 1
             self._producer.poll(0)
@@ -68,16 +68,16 @@ class SteadyProducer:
 
 
 @dataclass(slots=True)
-class Stage:
+class Environment:
     """One scenario's cluster, client and topic.
 
     Attributes:
-        broker: The cluster, of which the scenario may restart nodes if it has several.
+        broker: The cluster. If it has several nodes, the scenario may restart them.
         client: The client of all members.
         folder: The folder of the members' logs.
-        bounces: How often a scenario restarts members or brokers; Kafka's tests do that five times.
+        bounces: How many times a scenario restarts members or brokers; in Kafka's tests five times.
         topic: The topic of the scenario.
-        partitions: The number of its partitions.
+        partitions: The number of the topic's partitions.
         group_id: The group of the scenario.
         config: The content of the members' properties file.
     """
@@ -102,7 +102,7 @@ class Stage:
         bounces: int,
         partitions: int,
         config: Mapping[str, str] = MappingProxyType({}),
-    ) -> Stage:
+    ) -> Environment:
         """Create the topic of a scenario."""
         topic = unique("kafkatest")
         replicas = max(1, len(broker.node_ids))
@@ -121,7 +121,7 @@ class Stage:
 
     @contextmanager
     def group(self, options: MemberOptions, *, members: int = 3, is_static: bool = False) -> Iterator[Group]:
-        """Yield a group with this number of members, which are not started."""
+        """Yield a group with this number of members, without starting them."""
         with Group(
             bootstrap_servers=self.broker.bootstrap_servers,
             group_id=self.group_id,
@@ -140,7 +140,7 @@ class Stage:
         return f"{self.group_id}-instance-{index}"
 
     def producer(self) -> SteadyProducer:
-        """Return the producer of the topic."""
+        """Return a producer for the topic."""
         return SteadyProducer(self.broker.bootstrap_servers, self.topic)
 
     def await_state(self, state: str) -> None:
@@ -154,7 +154,7 @@ class Stage:
         )
 
     def restart_nodes(self) -> Iterator[int]:
-        """Restart each node of the cluster; yield its id when it is ready again."""
+        """Restart the nodes one after the other; yield the id of each node when it is ready again."""
         for node in self.broker.node_ids:
             self.broker.stop_node(node)
             self.broker.start_node(node)
