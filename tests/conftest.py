@@ -269,7 +269,7 @@ def brokers_are_let_go(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     brokers = request.config.stash.get(_brokers, None)
     if brokers is not None:
-        brokers.let_go()
+        brokers.release()
 
 
 @pytest.fixture(scope="module")

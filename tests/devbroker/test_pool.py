@@ -11,7 +11,7 @@ import pytest
 from consumer_membership.devbroker import DEFAULT_VERSION, Backend, Broker, BrokerUnavailableError, Security
 from tests.support import broker_pool
 from tests.support.broker_pool import BrokerPool
-from tests.support.brokers import MOST_IDLE, BrokerKeeper, FarNode, RunBrokers
+from tests.support.brokers import MOST_IDLE, BrokerKeeper, RemoteNode, RunBrokers
 
 
 class Started:
@@ -43,7 +43,7 @@ class Started:
             version=version or DEFAULT_VERSION,
             bootstrap_servers=address,
             nodes=[
-                FarNode(node_id=number, address=address, secured={"TLS": "localhost:1"} if security else {}, pid=7)
+                RemoteNode(node_id=number, address=address, secured={"TLS": "localhost:1"} if security else {}, pid=7)
                 for number in range(1, (nodes or 1) + 1)
             ],
             release=lambda: self.stopped.append(address),
@@ -119,20 +119,20 @@ def test_stop_node_of_shared_broker_raises(keeper: BrokerKeeper) -> None:
     """Closing a handle does not stop the broker of the other users either."""
     broker = RunBrokers(keeper.folder).shared()
     assert broker.node_pid(1) == 7
-    with pytest.raises(BrokerUnavailableError, match="have one of your own"):
+    with pytest.raises(BrokerUnavailableError, match="start a separate broker"):
         broker.stop_node(1)
 
 
 def test_keeper_stops_longest_idle_brokers(keeper: BrokerKeeper, started: Started) -> None:
     """Some idle brokers are kept for later requests; the longest idle ones stop, and never one in use."""
-    holds, lets_go = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
+    holds, releases = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
     held = holds.shared()
-    assert lets_go.shared().bootstrap_servers == held.bootstrap_servers
+    assert releases.shared().bootstrap_servers == held.bootstrap_servers
     for number in range(MOST_IDLE + 2):
-        lets_go.shared(properties={"number": str(number)})
-        lets_go.let_go()
-        assert lets_go.shared(properties={"number": str(number)})
-        lets_go.let_go()
+        releases.shared(properties={"number": str(number)})
+        releases.release()
+        assert releases.shared(properties={"number": str(number)})
+        releases.release()
     # This response arrives after the last release was handled.
-    lets_go.shared()
+    releases.shared()
     assert started.stopped == ["127.0.0.1:1", "127.0.0.1:2"]

@@ -22,7 +22,7 @@ from consumer_membership.devbroker import Broker
 from tests.integration.grounds import CONSUMER, COOPERATIVE
 from tests.integration.polls import poll_until
 from tests.runtime.guardian.consumers import ConsumerProcess
-from tests.support.acls import AUTHORIZER, allow, close_cluster, forbid
+from tests.support.acls import AUTHORIZER, allow, forbid, restrict_cluster
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import commit, create_topic, open_transaction, produce, unique
@@ -116,7 +116,7 @@ def test_allow_auto_create_topics_needs_create_on_topic_or_cluster(broker_pool: 
     with broker_pool.own(NEWEST, properties={**AUTHORIZER, "auto.create.topics.enable": "true"}) as broker:
         servers, denied = broker.bootstrap_servers, unique("denied")
         granted = unique("granted")
-        close_cluster(servers)
+        restrict_cluster(servers)
         allow(servers, ResourceType.TOPIC, granted, AclOperation.CREATE)
         allow(servers, ResourceType.TOPIC, granted, AclOperation.READ)
         with Worker(servers, unique("group"), [granted], allow_auto_create_topics=True) as member:
@@ -210,7 +210,7 @@ def test_survey_needs_describe_configs_for_the_settings_of_broker_and_group(brok
     with broker_pool.own(NEWEST, properties=AUTHORIZER) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
         commit(broker.bootstrap_servers, group, Partition(create_topic(servers, unique("topic")), 0, 0))
-        close_cluster(servers)
+        restrict_cluster(servers)
         allow(servers, ResourceType.GROUP, group, AclOperation.READ)
         both = {Subject.BROKER_SETTINGS, Subject.GROUP_SETTINGS}
         wait_until(lambda: surveyed(broker, group).refusals.keys() == both, "both refusals")
@@ -228,7 +228,7 @@ def test_list_groups_shows_only_groups_with_describe(broker_pool: RunBrokers) ->
         def listed() -> list[str]:
             return [one.group_id for one in GroupAdmin({"bootstrap.servers": servers}).list_groups().groups]
 
-        close_cluster(servers)
+        restrict_cluster(servers)
         allow(servers, ResourceType.GROUP, hidden, AclOperation.DESCRIBE_CONFIGS)
         # DESCRIBE on the cluster shows every group.
         assert set(listed()) == {seen, hidden}
@@ -290,7 +290,7 @@ def test_pushed_metrics_need_no_acl(broker_pool: RunBrokers, tmp_path: Path) -> 
         topic = create_topic(servers, unique("topic"), 1)
         produce(servers, topic, RECORDS)
         allow_reading(metrics.broker, group, topic)
-        close_cluster(servers)
+        restrict_cluster(servers)
         forbid(servers, ResourceType.BROKER, CLUSTER, AclOperation.DESCRIBE)
         config = {"bootstrap.servers": servers, "group.id": group, "client.id": client_id}
         with Consumer({**config, "auto.offset.reset": "earliest"}) as consumer:

@@ -1,4 +1,4 @@
-"""ACLs of a broker that has an authorizer."""
+"""ACLs of a broker with an authorizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from confluent_kafka.admin import (
 
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: A resource without rules is open to everyone; a resource with a rule denies every operation that no rule allows.
+#: All users may access a resource without rules. If a resource has rules, only the operations that a rule allows are
+#: allowed.
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -31,10 +32,10 @@ def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation
     return _rule(bootstrap, kind, name, operation, AclPermissionType.ALLOW)
 
 
-def close_cluster(bootstrap: str) -> None:
-    """Deny every operation on the cluster but ALTER, which includes DESCRIBE, and what the brokers themselves need.
+def restrict_cluster(bootstrap: str) -> None:
+    """Allow only two operations on the cluster: ALTER, which includes DESCRIBE, and the brokers' CLUSTER_ACTION.
 
-    Both rules are created at once: with one of them alone the broker refuses the other one.
+    One request creates both rules: after a request with one of them, the broker would reject the other one.
     """
     rules = [
         AclBinding(
@@ -60,26 +61,26 @@ def _rule(
 
 
 def create_rules(bootstrap: str, rules: list[AclBinding]) -> None:
-    """Create these rules and return when the broker applies them, except those that deny operations on the cluster.
+    """Create these rules; return when the broker applies them, without waiting for rules that deny cluster operations.
 
-    The response to their creation is the controller's, and the broker reads them from the metadata log after it.
+    The controller responds first, and the broker reads the rules from the metadata log later.
     """
-    # Until its last future is done, the client has to live.
+    # The client must not be deleted before its last future is done.
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_acls(rules, request_timeout=PATIENCE_S).values():
         made.result()
     for rule in rules:
         if (rule.restype, rule.permission_type) == (ResourceType.BROKER, AclPermissionType.DENY):
-            continue  # without DESCRIBE on the cluster, this client can describe no rule
+            continue  # without DESCRIBE on the cluster, this client cannot describe rules
         wait_until(lambda rule=rule: _has(admin, rule), f"the rule {rule}")  # type: ignore[misc]  # a default
 
 
 def delete_rule(bootstrap: str, rule: AclBinding) -> None:
-    """Delete this rule and return when the broker applies that."""
+    """Delete this rule and return when the broker no longer applies it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    same = _filter_of(rule)
-    admin.delete_acls([same], request_timeout=PATIENCE_S)[same].result()
-    wait_until(lambda: not _has(admin, rule), f"the end of the rule {rule}")
+    matching = _filter_of(rule)
+    admin.delete_acls([matching], request_timeout=PATIENCE_S)[matching].result()
+    wait_until(lambda: not _has(admin, rule), f"the deletion of the rule {rule}")
 
 
 def _has(admin: AdminClient, rule: AclBinding) -> bool:

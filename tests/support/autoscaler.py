@@ -1,7 +1,7 @@
-"""KEDA's scalers and the Horizontal Pod Autoscaler that KEDA creates, as far as they decide a number of replicas.
+"""How KEDA's scalers, and the Horizontal Pod Autoscaler that KEDA creates, decide the number of replicas.
 
 The formulas are those of Kubernetes' controller (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale) for
-an external metric with an average value, and of KEDA's scaler for Kafka. Time is a number that the caller counts.
+an external metric with an average value, and of KEDA's scaler for Kafka. The caller passes the time as a number.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SYNC_S = 15.0
 
 
 def kafka_metric(lag: int, partitions: int, threshold: int) -> int:
-    """Return the value of KEDA's scaler for Kafka without idle consumers: the lag, at most for one pod a partition."""
+    """Return the metric of KEDA's Kafka scaler: the lag, limited to one pod for each partition."""
     return partitions * threshold if lag // threshold > partitions else lag
 
 
 @dataclass(slots=True)
 class Autoscaler:
-    """The autoscaler of one ScaledObject with one trigger, whose metric is an average for each pod."""
+    """The autoscaler of one ScaledObject with one trigger, whose metric is an average over the pods."""
 
     spec: Mapping[str, Any]
     threshold: int
@@ -47,7 +47,7 @@ class Autoscaler:
         return rules
 
     def _stabilized(self, now: float, replicas: int) -> int:
-        """Scale up to the lowest, and down to the highest number that was wanted within the window of its direction."""
+        """Scale up to the lowest number wanted in the scale-up window, or down to the highest in the other window."""
         lowest, highest = (
             choose(wanted for at, wanted in self._wanted if at > now - window_s or at == now)
             for choose, window_s in (
@@ -58,12 +58,12 @@ class Autoscaler:
         return max(min(replicas, highest), lowest)
 
     def _limited(self, now: float, replicas: int, wanted: int) -> int:
-        """Limit a change by the policies of its direction; `selectPolicy: Max` allows the largest change of them."""
+        """Limit a change by the policies of its direction; `selectPolicy: Max` allows the largest of their changes."""
         if wanted == replicas:
             return replicas
         is_up = wanted > replicas
         rules = self._rules("scaleUp" if is_up else "scaleDown")
-        assert rules["selectPolicy"] == "Max", "no other one is simulated"
+        assert rules["selectPolicy"] == "Max", "other policies are not simulated"
         policies: Sequence[Mapping[str, Any]] = rules["policies"]
         limits = [self._limit(now, replicas, policy, is_up=is_up) for policy in policies]
         return min(wanted, max(limits)) if is_up else max(wanted, min(limits))

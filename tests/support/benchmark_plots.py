@@ -2,8 +2,8 @@
 
     python -m tests.support.benchmark_plots
 
-Writes one SVG file for each chart to `docs/assets`. The values are read from the tables, so that a chart and its table
-cannot differ; `tests/test_benchmark_plots.py` checks that the files are up to date.
+The command writes one SVG file for each chart to `docs/assets`. It reads the values from the tables, so that a chart
+and its table cannot differ. `tests/test_benchmark_plots.py` checks that the files are up to date.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOCUMENT = DOCS / "compare" / "benchmarks.md"
 ASSETS = DOCS / "assets"
 
 _SIDES = ("confluent-kafka", "here")
-#: Gray for the other client; both are readable on a light and on a dark page.
+#: Gray is the other client's color. Both colors are readable on light and on dark pages.
 _COLORS = ("#8a8f98", "#1b7fc4")
 _TEXT = "#7d828a"
 _LEFT, _WIDTH, _RIGHT = 330, 760, 90
@@ -31,11 +31,11 @@ class Chart:
     """One chart.
 
     Attributes:
-        name: The name of its file.
-        title: What the bars show, with the better direction.
+        name: The name of the file.
+        title: The title, with a note on whether lower or higher values are better.
         unit: The unit of all values.
-        rows: For each pair of bars its label, the first cell of its table row, and a pattern for each side whose group
-            is the value.
+        rows: For each pair of bars: the label, the first cell of the table row, and for each client a regular
+            expression whose group matches the value.
     """
 
     name: str
@@ -96,7 +96,7 @@ CHARTS = (
 
 
 def drawn(text: str) -> dict[Path, str]:
-    """Return the charts of the document with this text, by file."""
+    """Return the charts for a document with this text, by file."""
     cells = {
         row[0]: row
         for table in tables(text)

@@ -1,8 +1,8 @@
-"""The brokers of a whole test run, for all its processes: each kind is started once and used by every worker.
+"""The brokers of a test run, for all of its processes: each kind of broker is started once, and all workers use it.
 
-The process in which pytest was started keeps them (`BrokerKeeper`); the processes that run tests ask it (`RunBrokers`)
-over a socket in this run's folder. A broker that no test module holds any longer may be stopped to make space for
-others. If the keeper is killed, its brokers' watchdogs end them.
+The main pytest process keeps the brokers (`BrokerKeeper`). The processes that run tests request brokers from it
+(`RunBrokers`), over a socket in this run's folder. A broker that no test module holds may be stopped to save memory. If
+the main process is killed, the watchdogs of its brokers end them.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from consumer_membership.devbroker import Backend, BackendMissingError, Broker, 
 from consumer_membership.devbroker.request import BrokerRequest
 from tests.support.broker_pool import BrokerPool, BrokerStart
 
-#: How many brokers may stand idle beside those that are held: 0.3 GB each, and a fortieth of a core.
+#: How many idle brokers may run in addition to held brokers; each needs 0.3 GB and a fortieth of a core.
 MOST_IDLE = 6
 _ERRORS = {error.__name__: error for error in (BrokerUnavailableError, BackendMissingError)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """The arguments of `BrokerPool.shared`, on their way to another process."""
+class SharedBrokerRequest:
+    """A request to the keeper: the arguments of `BrokerPool.shared`."""
 
     version: str | None
     nodes: int | None
     properties: dict[str, str]
     backend: Backend | None
-    #: Those of `Security`.
+    #: The arguments of `Security`.
     security: dict[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarNode:
-    """A node of a broker that another process keeps; it is read-only."""
+class RemoteNode:
+    """A read-only view of a broker's node that another process has started."""
 
     node_id: int
     address: str
@@ -50,38 +50,40 @@ class FarNode:
     is_running: bool = True
 
     def start(self) -> None:
-        """Raise, as `stop` and `kill` do."""
-        raise BrokerUnavailableError("the nodes of a shared broker are left alone; have one of your own (`own`)")
+        """Raise an error: tests must not control the nodes of shared brokers."""
+        raise BrokerUnavailableError(
+            "tests must not control the nodes of a shared broker; start a separate broker with `own`"
+        )
 
     stop = kill = remove = start
 
     def use_version(self, _: str) -> None:
-        """Raise, as `start` does."""
+        """Raise an error, as `start` does."""
         self.start()
 
     def log_tail(self) -> str:
-        """Return nothing: the process that keeps the broker has its log."""
+        """Return an empty text: the log is in the process that started the broker."""
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A shared broker, on its way from its keeper."""
+class SharedBroker:
+    """The keeper's response to a request: a shared broker."""
 
     backend: Backend
     version: str
     bootstrap_servers: str
-    nodes: tuple[FarNode, ...]
+    nodes: tuple[RemoteNode, ...]
 
     def broker(self) -> Broker:
-        """The broker's handle in this process; stopping the handle does not end the broker."""
+        """Return a handle for this process; stopping the handle does not stop the broker."""
         return Broker(
             backend=self.backend, version=self.version, bootstrap_servers=self.bootstrap_servers, nodes=self.nodes
         )
 
 
 def arguments_of(security: Security) -> dict[str, object]:
-    """The arguments that make an equal broker in another process."""
+    """Return the arguments with which another process can create an equal `Security`."""
     return {
         "key_pem": security.key_pem,
         "certificate_chain_pem": security.certificate_chain_pem,
@@ -91,24 +93,24 @@ def arguments_of(security: Security) -> dict[str, object]:
 
 
 class BrokerKeeper:
-    """Starts brokers for all processes of a run; `stop` ends them all."""
+    """Starts brokers for all processes of a run, and ends them with `stop`."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="brokers-"))
         self._pool = BrokerPool()
         self._lock = threading.Lock()
-        #: How many modules in all processes hold each broker; the one that was let go last is last.
+        #: How many processes hold each broker. The broker that was released last is at the end.
         self._held: Counter[Broker] = Counter()
         self._listener = Listener(str(self.folder / "keeper"), "AF_UNIX")
         threading.Thread(target=self._accept, name="broker keeper", daemon=True).start()
 
     @property
     def starts(self) -> list[BrokerStart]:
-        """The starts of brokers by this keeper."""
+        """The starts of this keeper's brokers."""
         return list(self._pool.starts)
 
     def stop(self) -> None:
-        """Stop all brokers and refuse later requests."""
+        """Stop all brokers; later requests fail."""
         self._listener.close()
         self._pool.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -122,50 +124,51 @@ class BrokerKeeper:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        """Answer one process until it ends; then release its brokers."""
-        with connection, ExitStack() as gone:
+        """Serve the requests of one process until it ends; then release its brokers."""
+        with connection, ExitStack() as at_end:
             held: set[Broker] = set()
-            gone.callback(lambda: self._let_go(held))
+            at_end.callback(lambda: self._release(held))
             with suppress(EOFError, OSError):
                 while True:
                     match connection.recv():
-                        case Wish() as wish:
-                            connection.send(self._answer(wish, held))
+                        case SharedBrokerRequest() as request:
+                            connection.send(self._response(request, held))
                         case None:
-                            self._let_go(held)
+                            self._release(held)
 
-    def _answer(self, wish: Wish, held: set[Broker]) -> Found | tuple[str, str]:
+    def _response(self, request: SharedBrokerRequest, held: set[Broker]) -> SharedBroker | tuple[str, str]:
         try:
-            broker = self._shared(wish, held)
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
+            broker = self._shared(request, held)
+        except Exception as error:  # noqa: BLE001 - the requesting process raises it
             return type(error).__name__, str(error)
         nodes = [broker._nodes[node_id] for node_id in broker.node_ids]
-        return Found(
+        return SharedBroker(
             backend=broker.backend,
             version=broker.version,
             bootstrap_servers=broker.bootstrap_servers,
             nodes=tuple(
-                FarNode(node_id=node.node_id, address=node.address, secured=dict(node.secured), pid=node.pid)
+                RemoteNode(node_id=node.node_id, address=node.address, secured=dict(node.secured), pid=node.pid)
                 for node in nodes
             ),
         )
 
-    def _shared(self, wish: Wish, held: set[Broker]) -> Broker:
-        security = Security(**wish.security) if wish.security is not None else None  # type: ignore[arg-type]  # its own
+    def _shared(self, request: SharedBrokerRequest, held: set[Broker]) -> Broker:
+        arguments = request.security
+        security = Security(**arguments) if arguments is not None else None  # type: ignore[arg-type]  # its own
         while True:
             broker = self._pool.shared(
-                wish.version, wish.nodes, wish.properties, backend=wish.backend, security=security
+                request.version, request.nodes, request.properties, backend=request.backend, security=security
             )
             with self._lock:
-                # Between the two it may have been stopped to make space.
+                # Another thread may have stopped the broker before this one got the lock.
                 if not broker.is_stopped:
                     if broker not in held:
                         held.add(broker)
                         self._held[broker] += 1
                     return broker
 
-    def _let_go(self, held: set[Broker]) -> None:
-        """Release brokers that no test of this process holds; stop those that were idle longest."""
+    def _release(self, held: set[Broker]) -> None:
+        """Release the brokers of one process; stop the brokers that have been idle longest."""
         with self._lock:
             for broker in held:
                 count = self._held.pop(broker) - 1
@@ -185,7 +188,7 @@ class RunBrokers:
         self.folder = folder
         self._keeper = Client(str(folder / "keeper"), "AF_UNIX")
         self._handles: dict[str, Broker] = {}
-        #: Of brokers of one test only.
+        #: The starts of brokers of one test.
         self.starts: list[BrokerStart] = []
 
     def shared(
@@ -197,24 +200,26 @@ class RunBrokers:
         backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
-        """The run's broker of this kind, whose nodes must not be stopped; arguments as for `devbroker.start`.
+        """Return the run's broker of this kind. Callers must not stop its nodes.
+
+        The arguments are those of `devbroker.start`.
 
         Raises:
-            BrokerUnavailableError: As `devbroker.start` does.
+            BrokerUnavailableError: As for `devbroker.start`.
         """
-        wish = Wish(
+        request = SharedBrokerRequest(
             version=version,
             nodes=nodes,
             properties=dict(properties or {}),
             backend=backend,
             security=arguments_of(security) if security is not None else None,
         )
-        self._keeper.send(wish)
-        answer = self._keeper.recv()
-        if not isinstance(answer, Found):
-            name, text = answer
+        self._keeper.send(request)
+        response = self._keeper.recv()
+        if not isinstance(response, SharedBroker):
+            name, text = response
             raise _ERRORS[name](text) if name in _ERRORS else RuntimeError(f"{name}: {text}")
-        return self._handles.setdefault(answer.bootstrap_servers, answer.broker())
+        return self._handles.setdefault(response.bootstrap_servers, response.broker())
 
     @contextmanager
     def own(
@@ -226,10 +231,10 @@ class RunBrokers:
         backend: Backend | None = None,
         security: Security | None = None,
     ) -> Iterator[Broker]:
-        """A broker for the caller alone, whose nodes it may stop; it ends with the block.
+        """Start a broker for this caller only, which may stop its nodes; the broker ends with the block.
 
         Raises:
-            BrokerUnavailableError: As `devbroker.start` does.
+            BrokerUnavailableError: As for `devbroker.start`.
         """
         began = time.monotonic()
         with start(version, nodes, properties, backend=backend, security=security) as broker:
@@ -237,6 +242,6 @@ class RunBrokers:
             self.starts.append(BrokerStart(kind=f"{request} (of one test)", seconds=time.monotonic() - began))
             yield broker
 
-    def let_go(self) -> None:
-        """Release all shared brokers of this process; the next request asks the keeper again."""
+    def release(self) -> None:
+        """Release all shared brokers of this process; the next call of `shared` requests them again."""
         self._keeper.send(None)

@@ -1,4 +1,4 @@
-"""A headless browser for tests and pictures of pages: timelines and the documentation site."""
+"""A headless browser for tests and screenshots of timelines and of the documentation site."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-#: No request leaves this machine, so a page that needs another host fails.
+#: The browser resolves no other host, so a page that needs another host fails.
 _ALONE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 
 
 @contextmanager
 def headless_browser(*, width: int = 1200, height: int = 800, script: str = "") -> Iterator[Any]:
-    """Start a headless browser; a page's script comes after `script`.
+    """Start a headless browser. On each page, `script` runs before the page's scripts.
 
-    An error in a page's console fails the test. Without a browser the test fails and names the packages.
+    An error in a page's console fails the test. If no browser is installed, the test fails and names the packages.
     """
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.fail("there is no chromium with chromedriver (Debian: chromium chromium-driver)")
+        pytest.fail("chromium and chromedriver are needed; install them (Debian: chromium chromium-driver)")
     webdriver = import_module("selenium.webdriver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
@@ -46,13 +46,13 @@ def headless_browser(*, width: int = 1200, height: int = 800, script: str = "") 
 
 
 def set_scheme(browser: Any, scheme: str) -> None:
-    """Set the color scheme, `light` or `dark`, that pages find as the user's preference."""
+    """Set the user's preferred color scheme, `light` or `dark`."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 def set_width(browser: Any, width: int, height: int = 800) -> None:
-    """Set the size of the viewport, in CSS pixels; a window has a minimum width."""
+    """Set the size of the viewport in CSS pixels; unlike a window, it may be narrow."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 

@@ -1,7 +1,7 @@
-"""Generate synopses, options and exit codes of the reference: `python -m tests.support.command_line_tables`.
+"""Generate the synopses, options and exit codes of the reference: `python -m tests.support.command_line_tables`.
 
 The document `docs/reference/command-line.md` has a generated region for each subcommand and for the causes, between
-`<!-- NAME: begin -->` and `<!-- NAME: end -->`. The text of the region comes from the argument parser.
+`<!-- NAME: begin -->` and `<!-- NAME: end -->`. The text comes from the argument parser.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.documents import DOCS
 DOCUMENT = DOCS / "reference/command-line.md"
 #: The width of a synopsis, so that it fits on a page.
 _COLUMNS = 96
-#: `run` has its own parser, because its arguments are a program's.
+#: `run` has its own parser, because it passes its arguments to another program.
 _OWN_USAGE = {
     "run": "consumer-membership run [--] PROGRAM [ARGUMENT ...]\nconsumer-membership run -m MODULE [ARGUMENT ...]"
 }

@@ -1,4 +1,4 @@
-"""Partitions from which the broker's log cleaner has really removed records, read by a plain consumer."""
+"""Compacted partitions, from which the broker's log cleaner has removed records, and their remaining offsets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.kafka import create_topic, unique
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Properties of a broker: the cleaner runs every 15 s by default.
+#: Properties of a broker whose cleaner runs more often than every 15 s, the default.
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
-#: Of a topic: a segment for each second of the records' own times, cleaned as soon as it is not the last one.
+#: Configuration of a topic: a segment for each second of the record times. All segments but the last one are cleaned.
 _CLEANED = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",
@@ -35,20 +35,20 @@ def produce_segments(
     """Write records with these keys, each inner list to its own segment; the last segment is never cleaned.
 
     Returns:
-        The time of the next segment; that of the first one is `first_ms`.
+        The record time for the next segment. The first segment has the time `first_ms`.
     """
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number, keys in enumerate(segments):
         for key in keys:
             time = first_ms + number * _BETWEEN_SEGMENTS_MS
             producer.produce(topic, b"of " + key.encode(), key.encode(), partition, timestamp=time)
-        # A batch has one segment.
+        # Flushed, because a batch is in one segment.
         assert producer.flush(_TIMEOUT_S) == 0
     return first_ms + len(segments) * _BETWEEN_SEGMENTS_MS
 
 
 def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list[int]:
-    """The offsets that still have records."""
+    """Return the offsets that still have records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -68,11 +68,11 @@ def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list
                 return found
     finally:
         consumer.close()
-    raise AssertionError(f"{topic}[{partition}] has no end")
+    raise AssertionError(f"the end of {topic}[{partition}] was not reached")
 
 
 def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: int) -> int:
-    """The offset of the first record or transaction marker since this time; consumers never receive markers."""
+    """Return the offset of the first record or transaction marker since this time; consumers never receive markers."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "of-nobody"})
     try:
         (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time_ms)], _TIMEOUT_S)
@@ -84,8 +84,8 @@ def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: in
 def produce_transactions(bootstrap_servers: str, topic: str, partition: int, key: str, times_ms: Sequence[int]) -> None:
     """Write a record with this key in a transaction at each of these times; the markers have the current time.
 
-    One producer writes them all: the empty rest of its last transaction stays as long as the broker remembers the
-    producer.
+    One producer writes all of them. The cleaner keeps the empty batch of a producer's last transaction while the broker
+    remembers the producer.
     """
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("transaction")})
     producer.init_transactions(_TIMEOUT_S)

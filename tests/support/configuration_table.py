@@ -1,7 +1,7 @@
 """Generate the tables of `docs/reference/configuration.md`: `python -m tests.support.configuration_table`.
 
-A key of the model with a description belongs to this package, or means more than in librdkafka; the description is for
-users. Keys without a description are librdkafka's. Types and ranges come from the readers of the values.
+A key of the model has a description, which is for users, if the key belongs to this package or has additional meaning
+here. The other keys of the model have librdkafka's meaning. Types and ranges come from the functions that read values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from consumer_membership.config.strategies import DEFAULT
 from tests.support import librdkafka_keys
 
 DOCUMENT = Path(consumer_membership.__file__).parents[1] / "docs" / "reference/configuration.md"
-#: Defaults that the model has as None or as a Python object, as text for users.
-_IN_WORDS: Mapping[str, str] = {
+#: Texts for users for defaults that are None or Python objects in the model.
+_DEFAULT_TEXTS: Mapping[str, str] = {
     "group.id": "required",
     "group.instance.id.conflict.policy": "takeover; wait with a pool",
     "group.instance.id.lock.directory": "a directory of the user",
@@ -40,8 +40,8 @@ _IN_WORDS: Mapping[str, str] = {
     "metadata.recovery.strategy": "rebootstrap",
     "client.dns.lookup": "use_all_dns_ips",
 }
-#: Keys that the model leaves to librdkafka, and their descriptions.
-_BESIDE_THE_MODEL: Mapping[str, str] = {
+#: Descriptions of keys that are not in the model, because librdkafka reads them.
+_NOT_IN_MODEL: Mapping[str, str] = {
     "fetch.queue.backoff.ms": "librdkafka's own default of 1000 limits a consumer to a fifth of its throughput.",
     "fetch.wait.max.ms": "A newly assigned partition waits for the fetch in flight, at most for this time (librdkafka's"
     " default: 500). An idle consumer therefore fetches ten times per second.",
@@ -49,7 +49,7 @@ _BESIDE_THE_MODEL: Mapping[str, str] = {
     "debug": "Also for the membership, with the contexts `cgrp`, `consumer`, `broker`, `protocol` and `all`.",
     "log_level": "Also for the membership.",
 }
-#: The types and values of the readers that the numbers and choices below do not cover.
+#: The types and values of readers that have neither a range of numbers nor a list of choices.
 _TYPES: Mapping[object, str] = {
     values.boolean: "boolean",
     values.guardian: "boolean",
@@ -76,10 +76,10 @@ def descriptions() -> Mapping[str, str]:
 
 
 def defaults() -> Mapping[str, str]:
-    """Return the default of each key as a program would write it; "" if there is none."""
+    """Return the default of each key as users would write it; "" if there is none."""
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
     del known["given"]
-    return {key: _IN_WORDS.get(key, _shown(value)) for key, value in known.items()} | dict(FETCHER_DEFAULTS)
+    return {key: _DEFAULT_TEXTS.get(key, _shown(value)) for key, value in known.items()} | dict(FETCHER_DEFAULTS)
 
 
 def _shown(value: object) -> str:
@@ -87,7 +87,7 @@ def _shown(value: object) -> str:
 
 
 def kind(key: str) -> str:
-    """Return the type of a key with its range or its values."""
+    """Return the type of a key, with its range or its values."""
     if key not in READERS:
         found = librdkafka_keys.properties().get(key)
         return "object" if found is None else _with_unit(key, found.range) if key.endswith(".ms") else found.range
@@ -109,9 +109,9 @@ def _variable(key: str) -> str:
 
 
 def own_keys() -> Iterator[str]:
-    """Yield the rows of keys that belong to this package, or mean more than in librdkafka."""
+    """Yield the rows of keys that belong to this package, or have additional meaning here."""
     known = defaults()
-    for key, text in {**descriptions(), **_BESIDE_THE_MODEL}.items():
+    for key, text in {**descriptions(), **_NOT_IN_MODEL}.items():
         yield f"| `{key}` | {known.get(key) or 'none'} | {kind(key)} | {text} | {_variable(key)} |"
 
 
@@ -139,7 +139,7 @@ TABLES = {
 
 
 def renewed(text: str) -> str:
-    """Return the document with the model's current tables."""
+    """Return the document with current tables."""
     for name, (head, rule, rows) in TABLES.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)

@@ -1,4 +1,4 @@
-"""A test application: a thread that subscribes a consumer, polls it, notes everything, and closes it."""
+"""A test application: a thread that subscribes a consumer, polls it, collects its events, and closes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ConsumerT = TypeVar("ConsumerT", bound="confluent_kafka.Consumer | Consumer")
 
 @dataclass(slots=True)
 class Notes:
-    """The events of one application; read them under the thread's condition or after its end."""
+    """The events of one application. Read them while you hold the condition `changed`, or after the thread's end."""
 
     records: list[tuple[str, int, int, bytes]] = field(default_factory=list)
     calls: list[tuple[str, tuple[tuple[str, int], ...]]] = field(default_factory=list)
@@ -31,12 +31,12 @@ class Notes:
     raised: list[Exception] = field(default_factory=list)
 
     def named(self, call: str) -> list[tuple[tuple[str, int], ...]]:
-        """The partitions of each call of this callback."""
+        """Return the partitions of each call of this callback."""
         return [partitions for name, partitions in self.calls if name == call]
 
     @property
     def assigned(self) -> frozenset[tuple[str, int]]:
-        """The partitions that the callbacks have assigned and not revoked."""
+        """The partitions that callbacks have assigned and not revoked."""
         assigned: set[tuple[str, int]] = set()
         for call, partitions in self.calls:
             if call != "warm":
@@ -45,10 +45,11 @@ class Notes:
 
 
 class ConsumerThread(Generic[ConsumerT]):
-    """A consumer of either client, polled by its own thread: a context manager that closes it.
+    """A thread that polls a consumer of this package or of confluent-kafka; a context manager that closes the consumer.
 
-    `on_call` runs inside each rebalance callback and may raise; `handle` gets each record. Exceptions of a callback, a
-    poll or the close are noted, and raised again at the end of the context unless the test has taken them.
+    `on_call` runs inside each rebalance callback and may raise; `handle` receives each record. Exceptions of callbacks,
+    `poll` and `close` are collected. At the end of the context the first one is raised again, unless the test has taken
+    it.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ConsumerThread(Generic[ConsumerT]):
     ) -> None:
         self.consumer = consumer
         self.notes = Notes()
-        #: The rebalance callbacks that are noted.
+        #: The rebalance callbacks that the application passes to `subscribe`.
         self._calls = ["assign", "revoke", "lost"]
         self.changed = threading.Condition()
         self._topics = list(topics)
@@ -86,45 +87,45 @@ class ConsumerThread(Generic[ConsumerT]):
             raise raised[0]
 
     def stop(self) -> None:
-        """Close the consumer and wait for the thread's end; a second time only wait."""
+        """Close the consumer and wait for the end of the thread; a second call only waits."""
         self._polls.set()
         self._stopping.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the consumer did not close in time"
 
     def take_raised(self) -> list[Exception]:
-        """The exceptions that the thread has raised so far; the end of the context does not raise them again."""
+        """Return the exceptions that were raised so far; the end of the context does not raise them again."""
         with self.changed:
             raised, self.notes.raised = self.notes.raised, []
         return raised
 
     def order(self, action: Callable[[ConsumerT], object]) -> None:
-        """Run this on the application's thread, between two polls."""
+        """Make the application's thread run this function between two polls."""
         self._orders.append(action)
 
     def do(self, action: Callable[[ConsumerT], object]) -> None:
-        """Run this on the application's thread, and return when it is done."""
+        """Run this function on the application's thread between two polls, and return when it is done."""
         is_done = threading.Event()
         self.order(action)
         self.order(lambda _: is_done.set())
-        assert is_done.wait(PATIENCE_S), "the application did not come back from its poll"
+        assert is_done.wait(PATIENCE_S), "the application's poll did not return"
 
     def freeze(self) -> None:
-        """Stop polling; return when the last poll is over."""
+        """Make the thread stop polling; return when the last poll is over."""
         self._is_frozen.clear()
         self._polls.clear()
-        assert self._is_frozen.wait(PATIENCE_S), "the application did not come back from its poll"
+        assert self._is_frozen.wait(PATIENCE_S), "the application's poll did not return"
 
     def thaw(self) -> None:
         """Continue polling."""
         self._polls.set()
 
     def wait(self, condition: Callable[[Self], object], what: str) -> None:
-        """Wait until this holds; a failure names `what`."""
+        """Wait until the condition holds; a failure names `what`."""
         wait_until(lambda: condition(self), what, changed=self.changed, seen=self._seen)
 
     def has(self, count: int) -> Self:
-        """Wait until the callbacks have assigned this number of partitions."""
+        """Wait until callbacks have assigned this number of partitions."""
         self.wait(lambda thread: len(thread.notes.assigned) == count, f"{count} partitions")
         return self
 
@@ -154,13 +155,13 @@ class ConsumerThread(Generic[ConsumerT]):
             self._poll()
         try:
             self._close(self.consumer)
-        except Exception as error:  # noqa: BLE001 - whatever an application sees is what the test looks at
+        except Exception as error:  # noqa: BLE001 - the test checks the errors of an application
             self.notes.raised.append(error)
 
     def _poll(self) -> None:
         try:
             message = self.consumer.poll(0.05)
-        except Exception as error:  # noqa: BLE001 - whatever an application sees is what the test looks at
+        except Exception as error:  # noqa: BLE001 - the test checks the errors of an application
             with self.changed:
                 self.notes.raised.append(error)
                 self.changed.notify_all()
@@ -193,18 +194,18 @@ class Worker(ConsumerThread[Consumer]):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
-            # The members' own steps, and not the calls for programs of eager groups (`test_eager_callbacks`).
+            # The default would call callbacks as in eager groups, which `test_eager_callbacks` tests.
             "rebalance.callbacks": "incremental",
         }
         settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
         super().__init__(Consumer(settings), topics, on_call, handle)
         if settings.get("group.instance.id.conflict.policy") == "hand-over":
             self._calls.append("warm")
-        #: Whether what it recorded was run again, which must lead to the same.
+        #: Whether the recording of the member was already replayed.
         self._is_replayed = False
 
     def stop(self, membership: Membership = "default") -> None:
-        """Close the consumer and wait for the thread's end; a second time only wait."""
+        """Close the consumer and wait for the end of the thread; a second call only waits."""
         if not self._stopping.is_set():
             self._close = lambda consumer: consumer.close(membership=membership)
         super().stop()
@@ -218,12 +219,12 @@ class Worker(ConsumerThread[Consumer]):
 
     @property
     def state(self) -> MemberState:
-        """The member's state."""
+        """The current state of the member."""
         return self.consumer.membership().state
 
     @property
     def owned(self) -> frozenset[tuple[str, int]]:
-        """The owned partitions."""
+        """The partitions that the member owns."""
         return frozenset(self.consumer.membership().owned)
 
     def _seen(self) -> object:

@@ -1,8 +1,8 @@
-# entities of many versions, which share no type
-"""The simulation's coordinator behind a real TCP port: the same rules, in bytes.
+# This module uses `Any`, because entities of many versions share no type.
+"""The simulated coordinator behind a real TCP port, so that real clients can send requests to it.
 
-`CoordinatorScript` is a script for `ScriptedBroker`. A test may install faults: each is called first, and the first
-result that is not None is sent instead.
+`CoordinatorScript` is a script for `ScriptedBroker`. A test may install faults, which are called before the
+coordinator. The first result of a fault that is not None is sent instead of the coordinator's response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from consumer_membership.testing.coordinators.rules import Refused, Rules
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
-#: One version of each API that carries a group, so that the script need not know several.
+#: One version of each API of groups, so that the script need not support several.
 VERSIONS: Mapping[int, tuple[int, int]] = {
     **NEWEST,
     2: (7, 7),
@@ -41,7 +41,7 @@ Fault = Callable[[Received], Answer]
 
 
 class CoordinatorScript:
-    """Answers heartbeats, commits and offset requests as the fake coordinator rules, on this machine's clock."""
+    """Responds to heartbeats, commits and offset requests as the simulated coordinator does, with the real clock."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.coordinator = ConsumerCoordinator(rules or Rules(session_timeout_s=45.0, heartbeat_interval_s=0.2))
@@ -49,8 +49,8 @@ class CoordinatorScript:
         self._lock = threading.Lock()
 
     def __call__(self, request: Received) -> Answer:
-        """The answer to one request."""
-        answered = {
+        """Return the response to one request."""
+        handlers = {
             HEARTBEAT: self._heartbeat,
             OFFSET_COMMIT: self._commit,
             OFFSET_FETCH: self._fetch,
@@ -59,19 +59,19 @@ class CoordinatorScript:
             DESCRIBE_CONFIGS: self._describe_configs,
         }
         with self._lock:
-            # A fault that lets the coordinator act and then hides its answer calls `answer` itself.
+            # A fault that only loses or changes the coordinator's response calls `answer`.
             for fault in tuple(self.faults):
                 answer = fault(request)
                 if answer is not None:
                     return answer
-            return answered[request.api_key](request) if request.api_key in answered else None
+            return handlers[request.api_key](request) if request.api_key in handlers else None
 
     def answer(self, request: Received) -> Answer:
-        """The coordinator's response to this request, for faults that only change the response."""
+        """Return the coordinator's response to this heartbeat or commit, for faults that only change the response."""
         return self._heartbeat(request) if request.api_key == HEARTBEAT else self._commit(request)
 
     def once(self, api_key: int, outcome: Callable[[Received], Answer]) -> None:
-        """Apply this fault to the next request of this API."""
+        """Apply this fault to the next request of this API only."""
 
         def fault(request: Received) -> Answer:
             if request.api_key != api_key:
@@ -82,7 +82,7 @@ class CoordinatorScript:
         self.faults.append(fault)
 
     def create_topic(self, broker: ScriptedBroker, name: str, partitions: int) -> None:
-        """Create a topic that both the coordinator and Metadata know."""
+        """Create a topic in the coordinator and in the broker's metadata."""
         topic_id = uuid4()
         with self._lock:
             self.coordinator.create_topic(name, partitions, topic_id)
@@ -94,7 +94,7 @@ class CoordinatorScript:
             del self.coordinator.groups[group_id]
 
     def remove_member(self, group_id: str, member_id: str) -> None:
-        """Remove a member, as an administrator does."""
+        """Remove a member, as an administrator can."""
         with self._lock:
             self.coordinator.expel(group_id, member_id, time.monotonic())
 
@@ -118,21 +118,21 @@ class CoordinatorScript:
             assignor=entity.server_assignor,
             owned=_partitions(entity.topic_partitions),
         )
-        said: Any = self.coordinator.answer(entity.group_id, beat, now, node_id=request.node_id)
-        if isinstance(said, Refused):
+        result: Any = self.coordinator.answer(entity.group_id, beat, now, node_id=request.node_id)
+        if isinstance(result, Refused):
             return request.response(
                 throttle_time=NOTHING,
-                error_code=ErrorCode(said.code),
-                error_message=said.message or None,
+                error_code=ErrorCode(result.code),
+                error_message=result.message or None,
                 member_id=None,
                 member_epoch=0,
                 heartbeat_interval=NOTHING,
             )
         module: Any = sys.modules[request.response.__module__]
         assignment = None
-        if said.assignment is not None:
+        if result.assignment is not None:
             by_topic: dict[UUID, list[int]] = {}
-            for partition in sorted(said.assignment):
+            for partition in sorted(result.assignment):
                 by_topic.setdefault(partition.topic_id, []).append(partition.partition)
             assignment = module.Assignment(
                 topic_partitions=tuple(
@@ -144,8 +144,8 @@ class CoordinatorScript:
             throttle_time=NOTHING,
             error_code=ErrorCode.none,
             member_id=entity.member_id,
-            member_epoch=said.member_epoch,
-            heartbeat_interval=timedelta(seconds=said.heartbeat_interval_s),
+            member_epoch=result.member_epoch,
+            heartbeat_interval=timedelta(seconds=result.heartbeat_interval_s),
             assignment=assignment,
         )
 
@@ -179,7 +179,7 @@ class CoordinatorScript:
 
     def _describe_configs(self, request: Received) -> Answer:
         module: Any = sys.modules[request.response.__module__]
-        (asked,) = request.entity.resources
+        (resource,) = request.entity.resources
         setting = module.DescribeConfigsResourceResult(
             name="consumer.session.timeout.ms",
             value=str(round(self.coordinator.rules.session_timeout_s * 1000)),
@@ -191,8 +191,8 @@ class CoordinatorScript:
         result = module.DescribeConfigsResult(
             error_code=ErrorCode.none,
             error_message=None,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
             configs=(setting,),
         )
         return request.response(throttle_time=NOTHING, results=(result,))
@@ -206,8 +206,8 @@ class CoordinatorScript:
         }
         epoch = entity.generation_id_or_member_epoch
         commit = Commit(member_id=entity.member_id, generation=epoch, offsets=offsets)
-        said: Any = self.coordinator.answer(entity.group_id, commit, time.monotonic(), node_id=request.node_id)
-        errors = said.codes
+        result: Any = self.coordinator.answer(entity.group_id, commit, time.monotonic(), node_id=request.node_id)
+        errors = result.codes
         module: Any = sys.modules[request.response.__module__]
         return request.response(
             throttle_time=NOTHING,
@@ -229,8 +229,10 @@ class CoordinatorScript:
     def _fetch(self, request: Received) -> Answer:
         module: Any = sys.modules[request.response.__module__]
         (group,) = request.entity.groups
-        asked = [TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
-        fetch = Fetch(member_id=group.member_id, member_epoch=group.member_epoch, partitions=frozenset(asked))
+        partitions = frozenset(
+            TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes
+        )
+        fetch = Fetch(member_id=group.member_id, member_epoch=group.member_epoch, partitions=partitions)
         found: Any = self.coordinator.answer(group.group_id, fetch, time.monotonic(), node_id=request.node_id)
         if isinstance(found, Refused):
             refused = module.OffsetFetchResponseGroup(

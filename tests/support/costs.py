@@ -1,4 +1,4 @@
-"""The costs of a test run and its number of replayed recordings: printed at the end and added up over the stages."""
+"""The durations, CPU times and replayed recordings of a test run: summed over the stages, and printed at the end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Costs:
     """The costs of one stage, or of several.
 
     Attributes:
-        tests: Seconds of each test, its fixtures included.
-        cpu: CPU seconds of each file's tests, with those of processes that ended meanwhile.
+        tests: Seconds of each test, including its fixtures.
+        cpu: CPU seconds of each file's tests, including child processes that ended during the tests.
         starts: Seconds of each start of a broker, by the broker's kind.
-        left_out: The number of tests that each flag left out.
-        reasons: The number of tests that each reason left to the full run.
+        left_out: The number of tests that each flag deselected.
+        reasons: The number of tests that were left to the full run, by reason.
         recordings: The number of recordings of members on real brokers that were replayed with equal effects.
     """
 
@@ -37,7 +37,7 @@ class Costs:
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Self:
-        """Return the costs of several stages together."""
+        """Return the total costs of several stages."""
         together = cls()
         for path in paths:
             one = cls(**json.loads(path.read_text()))

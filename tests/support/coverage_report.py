@@ -1,6 +1,6 @@
-"""Which lines of the package the full run's tests execute: measured by pytest-cov, reported per package.
+"""The coverage of the package in the full run: measured by pytest-cov, and reported for each package.
 
-Only the processes of pytest are measured, not the programs that tests start.
+pytest-cov measures only the processes of pytest, not the programs that tests start.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 PACKAGE = "consumer_membership"
-#: git ignores its folder.
+#: The report; git ignores its folder.
 REPORT = Path(__file__).resolve().parent.parent / "results" / "coverage.txt"
-#: pytest-cov leaves its data in the file that this environment variable names.
+#: pytest-cov writes its data to the file that this environment variable names.
 VARIABLE = "COVERAGE_FILE"
-#: For pytest.
+#: Options of pytest.
 FLAGS = (f"--cov={PACKAGE}", "--cov-report=")
 
 
 def lacking() -> str | None:
-    """Return what this machine lacks for the report, and how to provide it; None if it lacks nothing."""
+    """Return the requirement that this machine lacks, and how to install it; None if it lacks none."""
     if importlib.util.find_spec("pytest_cov") is None:
         return "--full measures coverage, and pytest-cov is not installed: pip install --group test"
     return None
 
 
 def write(data: Iterable[Path]) -> Iterator[str]:
-    """Write the report of all stages together, with the missing lines of each module; yield the totals per package."""
-    from coverage import Coverage  # noqa: PLC0415 - for the full run only
+    """Write the report for all stages, with the missing lines of each module; yield the totals for each package."""
+    from coverage import Coverage  # noqa: PLC0415 - only the full run needs it
 
     paths = [str(path) for path in data]
     if not paths:
@@ -49,7 +49,7 @@ def write(data: Iterable[Path]) -> Iterator[str]:
 
 
 def totals(modules: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Yield the share of executed lines of each package, and of all together, from the figures of their modules."""
+    """Yield the share of executed lines for each package, and for all packages together, from the modules' figures."""
     executed: dict[str, int] = defaultdict(int)
     lines: dict[str, int] = defaultdict(int)
     for path, summary in modules.items():
@@ -58,7 +58,7 @@ def totals(modules: dict[str, dict[str, int]]) -> Iterator[str]:
         for package in (inside[0] if len(inside) > 1 else "modules of the package itself", "together"):
             executed[package] += summary["covered_lines"]
             lines[package] += summary["num_statements"]
-    yield "coverage of the package by the processes of pytest:"
+    yield "coverage of the package, in the processes of pytest:"
     for package in sorted(lines, key=lambda name: (name == "together", name)):
         if lines[package]:
             yield f"{executed[package] / lines[package]:8.1%}  {executed[package]}/{lines[package]}  {package}"

@@ -10,6 +10,6 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "examples" / "grafana" / "cons
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Each panel's title and query."""
+    """Yield the title and the query of each panel's targets."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         yield from ((panel["title"], target["expr"]) for target in panel.get("targets", []))

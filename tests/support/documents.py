@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
-#: Documents about the inside of the package and its history: they name what is private, and what no longer exists.
+#: Documents about the package's internals and history: they use private names, and names that no longer exist.
 INTERNAL = tuple(DOCS / name for name in ("explanation/architecture.md", "project/protocol.md", "project/changelog.md"))
 
 #: A code block with its indentation (blocks in lists are indented), its language, and a marker in the line before it.
@@ -40,17 +40,17 @@ class Block:
 
 
 def documents() -> list[Path]:
-    """Return every document: the README, then those of `docs` and of `examples`."""
+    """Return all documents: the README, then the documents of `docs` and of `examples`."""
     return [README, *sorted(DOCS.rglob("*.md")), *sorted(EXAMPLES.rglob("*.md"))]
 
 
 def documents_for_users() -> list[Path]:
-    """Return the documents in which every name must exist: all but those about the package's inside and history."""
+    """Return the documents in which every name must exist: all except the internal ones."""
     return [path for path in documents() if path not in INTERNAL]
 
 
 def name_of(path: Path) -> str:
-    """Return the path below the project's root."""
+    """Return the path relative to the project's root."""
     return str(path.relative_to(ROOT))
 
 
@@ -72,12 +72,12 @@ def prose(text: str) -> str:
 
 
 def quoted(text: str) -> list[str]:
-    """Return what is in backticks, outside of blocks."""
+    """Return the texts in backticks, outside of code blocks."""
     return re.findall(r"`([^`]+)`", prose(text))
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of the headings, as code forges and the site make them, and those that are set explicitly."""
+    """Return the anchors of the headings, as code forges and the site create them, and the explicit anchors."""
     seen: Counter[str] = Counter()
     found = set(re.findall(r"\bid=\"([\w-]+)\"", prose(text)))
     for heading in re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE):
@@ -91,7 +91,7 @@ def anchors(text: str) -> set[str]:
 
 
 def links(text: str) -> list[str]:
-    """Return the targets of all links and images, also those to other sites."""
+    """Return the targets of all links and images, including links to other sites."""
     return re.findall(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)", prose(text))
 
 
@@ -103,11 +103,11 @@ def section(text: str, heading: str) -> str:
 
 
 def tables(text: str) -> list[list[str]]:
-    """Return the tables, each as its lines."""
+    """Return the lines of each table."""
     return [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose(text), re.MULTILINE)]
 
 
 def is_in_block(text: str) -> Callable[[int], bool]:
-    """Return a function that returns whether a position of the text is in a code block."""
+    """Return a function for positions of the text, which returns whether the position is in a code block."""
     spans = [found.span() for found in _BLOCK.finditer(text)]
     return lambda position: any(begin <= position < end for begin, end in spans)

@@ -1,4 +1,4 @@
-"""The finalized features of a cluster (KIP-584), set for a test."""
+"""Change the finalized features of a cluster (KIP-584) for a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE_BYTES = 4
 
 
 def lower_transactions(bootstrap_servers: str, version: int = 1) -> None:
-    """Lower the transaction version of the brokers to that of older ones; return when it is in effect."""
+    """Lower the brokers' transaction version to the version of older brokers; return when it is in effect."""
     update = FeatureUpdateKey(feature=TRANSACTIONS, max_version_level=i16(version), upgrade_type=i8(_SAFE_DOWNGRADE))
     request = UpdateFeaturesRequest(feature_updates=(update,))
     header = request.__header_schema__(
@@ -33,8 +33,8 @@ def lower_transactions(bootstrap_servers: str, version: int = 1) -> None:
     with socket.create_connection((host, int(port)), PATIENCE_S) as connection, connection.makefile("rwb") as stream:
         stream.write(len(data).to_bytes(_SIZE_BYTES, "big") + data)
         stream.flush()
-        answer = stream.read(int.from_bytes(stream.read(_SIZE_BYTES), "big"))
-    _, behind_header = entity_reader(UpdateFeaturesResponse.__header_schema__)(answer, 0)
-    response, _ = entity_reader(UpdateFeaturesResponse)(answer, behind_header)
+        data = stream.read(int.from_bytes(stream.read(_SIZE_BYTES), "big"))
+    _, header_end = entity_reader(UpdateFeaturesResponse.__header_schema__)(data, 0)
+    response, _ = entity_reader(UpdateFeaturesResponse)(data, header_end)
     assert response.error_code is ErrorCode.none, response
     assert [one.error_code for one in response.results] == [ErrorCode.none], response

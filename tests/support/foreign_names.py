@@ -62,7 +62,7 @@ KEYS = frozenset(
         "value.deserializer",
     }
 )
-#: The first part of dotted names that are not keys of a consumer.
+#: Dotted names that begin with one of these parts are not keys of a consumer.
 KEY_PREFIXES = frozenset({"spark", "context", "consumer", "messaging", "app", "kubernetes", "orders"})
 #: Operations of Kafka's ACLs, states of Java's members, options of other libraries, environment variables of other
 #: programs.

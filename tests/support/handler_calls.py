@@ -1,7 +1,7 @@
-"""Logs of handler calls in processes that are killed, and the lost, repeated and unordered records in them.
+"""Logs of handler calls in processes that are killed, and an analysis of lost, repeated and unordered records.
 
-Each call writes one entry when it begins and one when it ends. An entry is one `write` to a file that is open for
-appending, so a killed process loses none. All times are CLOCK_MONOTONIC, which processes of one machine share.
+Each call writes one entry when it begins and one entry when it ends. An entry is one `write` to a file that is open for
+appending, so a killed process loses no entry. All times are CLOCK_MONOTONIC, which processes of one machine share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class Kind(Enum):
-    """What an entry reports."""
+    """The kind of an entry: a call began, succeeded or failed."""
 
     BEGAN = 0
     SUCCEEDED = 1
@@ -32,13 +32,13 @@ class Kind(Enum):
 
 
 class CallLog:
-    """Appends entries to a file, in any thread."""
+    """Appends entries to a file; any thread may use it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(self, kind: Kind, attempt: int, partition: int, key: int, offset: int) -> None:
-        """Append one entry with the present time."""
+        """Append one entry with the current time."""
         os.write(self._file, ENTRY.pack(kind.value, attempt, partition, key, offset, time.monotonic_ns()))
 
 
@@ -49,11 +49,11 @@ class Call:
     Attributes:
         process: The number of the process.
         place: The record.
-        key: The number of its key.
+        key: The number of the record's key.
         attempt: The number of the attempt, from 1.
-        began_at: When it began.
-        ended_at: When it ended; None: its process was killed before.
-        has_succeeded: Whether it returned.
+        began_at: The time when the call began, in ns.
+        ended_at: The time when the call ended, in ns; None: its process was killed before.
+        has_succeeded: Whether the handler returned without an error.
     """
 
     process: int
@@ -67,12 +67,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A process that was killed, and what the coordinator had of it.
+    """A process that was killed, and the offsets that the coordinator had of it.
 
     Attributes:
-        at: When the process had ended.
+        at: The time by which the process had ended, in ns.
         committed: The committed offset of each partition.
-        finished: The offsets beyond it that are finished, of the partitions whose next owner learns of any.
+        finished: By partition, the finished offsets beyond the committed offset that the next owner reads from the
+            metadata of the commit.
     """
 
     at: int
@@ -80,21 +81,22 @@ class Kill:
     finished: Mapping[int, Collection[int]]
 
     def is_in_hand(self, place: Place) -> bool:
-        """Whether the next owner has to handle this record."""
+        """Whether the record was not committed as finished, so that the next owner has to handle it."""
         partition, offset = place
         return offset >= self.committed.get(partition, 0) and offset not in self.finished.get(partition, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The fate of all records.
+    """The results for all records.
 
     Attributes:
         lost: The records that were neither handled nor dead-lettered.
-        disordered: The calls that began before an earlier record of their key was done, or beside another call of it.
-        repeated: How many times a record was begun again by a later owner.
-        running: How many of these calls had not ended when their process was killed.
-        unexplained: The repeated calls of records that were not in hand at the kill of their last owner.
+        disordered: The calls that began before an earlier record of their key was done, or during another call for
+            their key.
+        repeated: How many times a later owner began a record again.
+        running: How many of the previous calls of these records had not ended when their process was killed.
+        unexplained: The repeated calls of records that were committed as finished when their last owner was killed.
         in_hand: How many records the killed processes had begun that were not committed as finished.
     """
 
@@ -151,14 +153,14 @@ def account(
     dead_letters: Collection[Place] = (),
     attempts: int = 1,
 ) -> Account:
-    """Return what became of the records.
+    """Return the results for all records.
 
     Args:
-        records: The records of each key, in their order.
+        records: The records of each key, in order.
         calls: The calls of all processes.
-        kills: The processes that were killed.
-        dead_letters: The records in the target for dead letters.
-        attempts: How many attempts a record has before it goes there.
+        kills: The killed processes.
+        dead_letters: The records that were dead-lettered.
+        attempts: After this many failed attempts, a record is dead-lettered.
     """
     ordered = sorted(calls, key=_by_time)
     dead = frozenset(dead_letters)
@@ -179,7 +181,7 @@ def _was_in_hand(call: Call, kills: Mapping[int, Kill]) -> bool:
 
 
 def _repetitions(ordered: Iterable[Call], kills: Mapping[int, Kill]) -> tuple[list[tuple[Call, Call]], list[Call]]:
-    """Return the calls that began a record again, each with the last one before, and those without an explanation."""
+    """Return the calls that began a record again, each after the previous call, and the calls without explanation."""
     last: dict[Place, Call] = {}
     repeated: list[tuple[Call, Call]] = []
     unexplained: list[Call] = []
@@ -208,9 +210,9 @@ def _disordered(
 def _disordered_of_key(
     places: Sequence[Place], ordered: Iterable[Call], kills: Mapping[int, Kill], attempts: int
 ) -> list[Call]:
-    """Return the calls of one key that break its order: of later records, backwards in a process, or at a time."""
+    """Return the calls of one key that break its order: too early, overlapping, or backwards within a process."""
     found: list[Call] = []
-    #: How many of the key's records are done; when the last call of the key ended; the last record of each process.
+    #: How many of the key's records are done, the time when the last call ended, and the last record of each process.
     done, free_at = 0, 0
     last: dict[int, Place] = {}
     for call in ordered:
@@ -219,7 +221,7 @@ def _disordered_of_key(
             found.append(call)
         last[call.process] = call.place
         if call.ended_at is None:
-            # A call without an end in a living process would never be over.
+            # The process of a call without an end was killed, so the call ended at that time.
             free_at = max(free_at, kills[call.process].at)
             continue
         free_at = max(free_at, call.ended_at)

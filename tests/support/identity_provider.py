@@ -1,7 +1,7 @@
 """An identity provider on loopback: a token endpoint and its keys over TLS, signed tokens, and outages on demand.
 
-Tokens are those of a real provider: JSON Web Tokens with RS256 and a key id, which a broker verifies with the keys that
-this server publishes.
+Tokens are like those of a real provider: JSON Web Tokens with RS256 and a key id. A broker verifies them with the keys
+that this server publishes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Provider:
-    """The provider; `start` and `stop` may be called in turn, and the port stays."""
+    """The provider. After `stop` it may be started again, on the same port."""
 
     def __init__(self, tls: ssl.SSLContext, client_key: RSAKey) -> None:
         (self.port,) = draw_ports(1)
@@ -49,16 +49,16 @@ class Provider:
         self._client_key = client_key
         self._server: ThreadingHTTPServer | None = None
         self.requests: list[Request] = []
-        #: Seconds for which a token is valid.
+        #: How long a token is valid, in seconds.
         self.lifetime_s = 3600.0
-        #: If set, the status and the JSON of each response instead of a token.
+        #: If set, each response has this status and this JSON instead of a token.
         self.outage: tuple[int, Mapping[str, object]] | None = None
-        #: Claims that replace those of tokens; None removes one.
+        #: Claims that replace the usual claims of tokens; None removes a claim.
         self.claims: dict[str, object] = {}
 
     @property
     def base_url(self) -> str:
-        """The address that the server's certificate has."""
+        """The server's address; its host is in the server's certificate."""
         return f"https://localhost:{self.port}"
 
     @property
@@ -70,7 +70,7 @@ class Provider:
         return f"{self.base_url}/jwks"
 
     def start(self) -> None:
-        """Serve from now on; idempotent."""
+        """Start the server, unless it is running."""
         if self._server is not None:
             return
         provider = self
@@ -101,14 +101,14 @@ class Provider:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
-        """Refuse connections from now on."""
+        """Stop the server: connections are refused from now on."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
     def answer(self, form: Mapping[str, str], authorization: str | None) -> tuple[int, Mapping[str, object]]:
-        """Return the status and the content of the response to a request for a token."""
+        """Return the status and the content of the response to a token request."""
         match form.get("grant_type"):
             case "client_credentials":
                 expected = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
@@ -139,13 +139,13 @@ class Provider:
 
 @cache
 def _signing_key() -> RSAKey:
-    """The provider's key, which takes a while to make."""
+    """Return the provider's key; cached, because its generation takes some time."""
     return RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
 
 
 @contextmanager
 def identity_provider(made: Materials, folder: Path) -> Iterator[Provider]:
-    """A running provider, whose certificate is of the run's authority; assertions are of the client's key."""
+    """Run a provider whose certificate the run's authority has issued, and which accepts the client's assertions."""
     provider = Provider(server_context(made, folder), RSAKey.import_key(client_key(folder)))
     provider.start()
     try:
@@ -155,7 +155,7 @@ def identity_provider(made: Materials, folder: Path) -> Iterator[Provider]:
 
 
 def client_key(folder: Path) -> str:
-    """The PEM of the private key with which the client signs its assertions; created once in this folder."""
+    """Return the PEM of the private key with which the client signs its assertions; created once in this folder."""
     path = folder / "assertion-key.pem"
     if not path.exists():
         path.write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
@@ -163,7 +163,7 @@ def client_key(folder: Path) -> str:
 
 
 def oidc_config(provider: Provider, made: Materials) -> dict[str, object]:
-    """The keys of a client that gets its tokens with client credentials."""
+    """Return the configuration of a client that gets its tokens with client credentials."""
     return {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",

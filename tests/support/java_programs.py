@@ -12,7 +12,7 @@ from consumer_membership.devbroker.java import cache_folder
 from tests.support.versions import NEWEST
 
 _SOURCES = Path(__file__).parent / "java"
-#: Little memory and few threads: many of them run at the same time.
+#: Little memory and few threads, because many programs run at the same time.
 _OPTIONS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -20,21 +20,21 @@ def compile_program(name: str, folder: Path) -> None:
     """Compile a program into a folder.
 
     Raises:
-        RuntimeError: The compiler or Kafka's jars are missing, or it failed; the message has the output.
+        RuntimeError: The compiler or Kafka's jars are missing, or the compilation failed; the message has the output.
     """
     compiler, source = shutil.which("javac"), _SOURCES / f"{name}.java"
     if compiler is None or shutil.which("java") is None:
-        raise RuntimeError("java and javac are not both on the path")
+        raise RuntimeError("java and javac must both be on the PATH")
     command = [compiler, "-d", str(folder), "-cp", _jars(), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{source.name} cannot be compiled: {done.stdout}{done.stderr}")
 
 
-def program_command(name: str, folder: Path, words: Sequence[str]) -> list[str]:
+def program_command(name: str, folder: Path, arguments: Sequence[str]) -> list[str]:
     """Return the command line of a compiled program with these arguments."""
     classes = os.pathsep.join([str(folder), _jars()])
-    return ["java", *_OPTIONS, "-cp", classes, name, *words]
+    return ["java", *_OPTIONS, "-cp", classes, name, *arguments]
 
 
 def _jars() -> str:

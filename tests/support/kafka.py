@@ -1,6 +1,6 @@
 """Topics and records on a real broker; each call returns when its work is done.
 
-These functions use confluent_kafka and not the package: the code under test must not prepare its own evidence.
+These functions use confluent_kafka and not the package, because tests must not use the code under test to check it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-#: A broker of tests on a machine that is busy takes its time.
+#: Long, because a broker on a busy machine may respond late.
 _TIMEOUT_S = 60.0
 _POLL_S = 0.02
 
 
 def unique(name: str) -> str:
-    """A topic, group or instance name that no other test uses on a shared broker."""
+    """Return a topic, group or instance name that no other test uses on a shared broker."""
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
@@ -42,7 +42,7 @@ def create_topic(
     """Create a topic and return its name as soon as every partition has a leader.
 
     Raises:
-        KafkaException: The broker refused it.
+        KafkaException: The broker rejected the request.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {}))
@@ -52,25 +52,25 @@ def create_topic(
 
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:
-    """Delete a topic and return as soon as it is gone from the metadata.
+    """Delete a topic and return as soon as it is no longer in the metadata.
 
     Raises:
-        KafkaException: The broker refused it.
+        KafkaException: The broker rejected the request.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([name], operation_timeout=_TIMEOUT_S)[name].result()
-    wait_until(lambda: _leaders(admin, name) == 0, f"the end of {name}")
+    wait_until(lambda: _leaders(admin, name) == 0, f"the deletion of {name}")
 
 
 def produce(
     bootstrap_servers: str, topic: str, records: int | Iterable[tuple[bytes | str | None, bytes | str | None]]
 ) -> dict[int, int]:
-    """Write records, each to the partition after the last one's, and return when all are acknowledged.
+    """Write records to all partitions in turn, and return when all are acknowledged.
 
     Args:
         bootstrap_servers: The brokers.
         topic: An existing topic.
-        records: (key, value) pairs; or a number, for that many with key None and the values b"0", b"1", ...
+        records: (key, value) pairs; or the number of records with key None and the values b"0", b"1", ...
 
     Returns:
         The number of records that each partition received.
@@ -99,12 +99,12 @@ def produce(
 
 
 def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
-    """The records that readers of committed records get, up to those of open transactions."""
+    """Return the records that `read_committed` consumers receive, up to the last stable offset."""
     reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_committed"})
     found: list[Message] = []
     for number in reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions:
         start = TopicPartition(topic, number, 0)
-        # The last stable offset.
+        # With read_committed, this is the last stable offset.
         _, end = reader.get_watermark_offsets(start, _TIMEOUT_S)
         reader.assign([start])
 
@@ -119,14 +119,14 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
 
 
 def appended(bootstrap_servers: str, topic: str) -> int:
-    """The number of offsets in a topic, whether committed or not."""
+    """Return the number of offsets in a topic, including offsets of open and aborted transactions."""
     return sum(_ends(bootstrap_servers, topic, "read_uncommitted"))
 
 
 def wait_for_end_of_transactions(bootstrap_servers: str, topic: str) -> None:
     """Return when no transaction is open in the topic.
 
-    A commit marks each partition of its transaction separately, so committed offsets may be visible before the records.
+    The coordinator writes a marker to each partition separately, so committed offsets may be visible before records.
     """
     wait_until(
         lambda: (
@@ -137,7 +137,7 @@ def wait_for_end_of_transactions(bootstrap_servers: str, topic: str) -> None:
 
 
 def _ends(bootstrap_servers: str, topic: str, isolation_level: str) -> list[int]:
-    """The end of each partition for readers with this isolation level."""
+    """Return the end offset of each partition for consumers with this isolation level."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": isolation_level}
     reader = Consumer(config)
     numbers = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
@@ -158,7 +158,7 @@ def _enqueue(
         try:
             producer.produce(topic, value, key, partition, on_delivery=acknowledged)
         except BufferError:
-            # The queue is full: the acknowledgements that are waiting make space.
+            # The queue is full: handling acknowledgements removes records from it.
             producer.poll(_POLL_S)
         else:
             producer.poll(0)
@@ -171,10 +171,10 @@ def _leaders(admin: AdminClient, name: str) -> int:
 
 
 def commit(bootstrap_servers: str, group: str, *partitions: TopicPartition) -> None:
-    """Commit these offsets for a group, without a member.
+    """Commit these offsets for a group, without being a member.
 
     Raises:
-        KafkaException: The coordinator rejected it.
+        KafkaException: The coordinator rejected the commit.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
     consumer.commit(offsets=list(partitions), asynchronous=False)
@@ -203,10 +203,10 @@ def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> No
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
-    asked = ConfigResource(ConfigResource.Type.GROUP, group)
+    described = ConfigResource(ConfigResource.Type.GROUP, group)
 
-    def has_them() -> bool:
-        found = admin.describe_configs([asked], request_timeout=_TIMEOUT_S)[asked].result()
+    def has_settings() -> bool:
+        found = admin.describe_configs([described], request_timeout=_TIMEOUT_S)[described].result()
         return {name: found[name].value for name in settings if name in found} == dict(settings)
 
-    wait_until(has_them, f"{dict(settings)} of {group}")
+    wait_until(has_settings, f"{dict(settings)} of {group}")

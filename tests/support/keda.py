@@ -13,18 +13,18 @@ SCALED_OBJECTS = sorted(EXAMPLE.glob("scaledobject-*.yaml"))
 
 
 def scaled_object(path: Path) -> dict[str, Any]:
-    """The ScaledObject in this file."""
+    """Return the ScaledObject in this file."""
     (found,) = resources(path)
     return found
 
 
 def deployment() -> dict[str, Any]:
-    """The Deployment that is scaled."""
+    """Return the Deployment that is scaled."""
     (found,) = (one for one in resources(EXAMPLE / "deployment.yaml") if one["kind"] == "Deployment")
     return found
 
 
 def environment() -> dict[str, str]:
-    """The variables of the pods' container."""
+    """Return the environment variables of the pods' container."""
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
     return {one["name"]: one["value"] for one in container["env"]}

@@ -1,7 +1,7 @@
 """A real Kerberos KDC (MIT) for the tests, on loopback, and a Kafka broker whose SASL listener accepts its tickets.
 
-The KDC ends with its block. It needs `krb5kdc`, `kdb5_util` and `kadmin.local`: Debian's packages krb5-kdc and
-krb5-admin-server.
+The KDC ends with its block. It needs `krb5kdc`, `kdb5_util` and `kadmin.local`, which Debian has in the packages
+krb5-kdc and krb5-admin-server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 from tests.support.waiting import PATIENCE_S, wait_until
 
 REALM = "TEST.LOCAL"
-#: The brokers' principal: a client makes it from the service name and the advertised host.
+#: The brokers' principal; clients build it from the service name and the advertised host.
 BROKER = f"kafka/{LOOPBACK}"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 _NEEDS = "a Kerberos KDC is needed: install Debian's packages krb5-kdc and krb5-admin-server"
@@ -56,13 +56,13 @@ _KDC_CONF = """\
 
 
 class Kdc:
-    """A KDC with its own realm, which tests may stop and start; `environment` has the variables of its clients."""
+    """A KDC with its own realm, which tests may stop and start; `environment` has the variables for its clients."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the realm's database in this empty folder.
+        """Create the realm's database in this empty folder, and start the KDC.
 
         Raises:
-            RuntimeError: a program of the KDC is missing; the message names the packages.
+            RuntimeError: A program of the KDC is missing; the message names the packages.
         """
         missing = [name for name in _PROGRAMS if shutil.which(name, path=_ADMIN_PATH) is None]
         if missing:
@@ -70,9 +70,9 @@ class Kdc:
         (port,) = draw_ports(1)
         self._folder = folder
         self.config_file = folder / "krb5.conf"
-        told = {"realm": REALM, "address": f"{LOOPBACK}:{port}", "folder": folder}
-        self.config_file.write_text(_KRB5_CONF.format(**told))
-        (folder / "kdc.conf").write_text(_KDC_CONF.format(**told))
+        values = {"realm": REALM, "address": f"{LOOPBACK}:{port}", "folder": folder}
+        self.config_file.write_text(_KRB5_CONF.format(**values))
+        (folder / "kdc.conf").write_text(_KDC_CONF.format(**values))
         self.environment: Mapping[str, str] = {
             "KRB5_CONFIG": str(self.config_file),
             "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
@@ -88,14 +88,14 @@ class Kdc:
         """Start the KDC unless it runs, and wait until it listens."""
         if self._process is not None:
             return
-        heard = self.log().count("commencing operation")
+        starts = self.log().count("commencing operation")
         self._process = subprocess.Popen(
             [str(shutil.which("krb5kdc", path=_ADMIN_PATH)), "-n", "-r", REALM], env={**os.environ, **self.environment}
         )
-        wait_until(lambda: self.log().count("commencing operation") > heard, "the KDC", seen=self.log)
+        wait_until(lambda: self.log().count("commencing operation") > starts, "the KDC", seen=self.log)
 
     def stop(self) -> None:
-        """End the KDC's process; its database stays."""
+        """End the KDC's process, but keep its database."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(PATIENCE_S)
@@ -107,7 +107,7 @@ class Kdc:
         return self.keytab(principal)
 
     def keytab(self, principal: str) -> str:
-        """Return a file with the present key of this principal."""
+        """Return a file with the current key of this principal."""
         path = self._folder / f"{principal.replace('/', '-')}.keytab"
         if not path.exists():
             self._run("kadmin.local", "-r", REALM, "-q", f"ktadd -norandkey -k {path} {principal}")
@@ -147,7 +147,7 @@ class Kdc:
 
 @contextmanager
 def running_kdc(folder: Path) -> Iterator[Kdc]:
-    """A KDC in this empty folder."""
+    """Run a KDC in this empty folder."""
     kdc = Kdc(folder)
     try:
         yield kdc
@@ -159,7 +159,7 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
 def kerberos_broker(
     kdc: Kdc, security: Security, version: str | None = None, properties: Mapping[str, str] | None = None
 ) -> Iterator[Broker]:
-    """A broker whose SASL listener also accepts GSSAPI; it needs no KDC itself, only its keytab."""
+    """Start a broker whose SASL listener also accepts GSSAPI. The broker needs its keytab, but no running KDC."""
     module = "com.sun.security.auth.module.Krb5LoginModule required"
     keytab = f'useKeyTab=true storeKey=true isInitiator=false keyTab="{kdc.keytab(BROKER)}"'
     listener = f"listener.name.{SASL.lower()}"
@@ -169,7 +169,7 @@ def kerberos_broker(
         "sasl.kerberos.service.name": "kafka",
         **(properties or {}),
     }
-    # Java reads no environment variable for it.
+    # Java reads the path of krb5.conf from a system property, not from KRB5_CONFIG.
     before = os.environ.get("JAVA_TOOL_OPTIONS")
     os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.security.krb5.conf={kdc.config_file}"
     try:

@@ -1,9 +1,9 @@
-"""A real Keycloak for the tests, on loopback and over TLS, with an imported realm whose clients get tokens by a secret.
+"""A real Keycloak for the tests, on loopback and over TLS, with an imported realm whose clients authenticate by secret.
 
-Maven fetches the distribution once and it is built once (`kc.sh build`) for all runs of a user. A server has its own
-folder with the realm, its database and its log; its keys and accounts stay when it is stopped and started again. It
-runs as in production mode: its `java` command is that of `kc.sh start --optimized`, without the shell between, so that
-the process that a test stops is the server.
+Maven fetches the distribution once, and it is built once (`kc.sh build`) for all runs of a user. Each server has its
+own folder with the realm, its database and its log. It keeps its keys and accounts when it is stopped and started
+again. It runs in production mode, with the `java` command of `kc.sh start --optimized` but without a shell, so that a
+test stops the server's process itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POM = """\
 </project>
 """
 _THREAD_FACTORY = "io.quarkus.bootstrap.forkjoin.QuarkusForkJoinWorkerThreadFactory"
-#: The options of kc.sh with the heap limit of its default, and the collector and compiler that start soonest.
+#: The options of kc.sh with its default heap limit, and with the garbage collector and compiler that start fastest.
 _FLAGS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -60,8 +60,8 @@ _FLAGS = (
     "--add-opens=java.base/java.security=ALL-UNNAMED",
 )
 _MAIN_CLASS = "io.quarkus.bootstrap.runner.QuarkusEntryPoint"
-# On Linux the server ends with its starter, also if it is stopped (SIGSTOP). This is a process and not a function
-# before exec, because pytest has threads.
+# On Linux the server ends with the process that started it, even if the server is suspended (SIGSTOP). A separate
+# process does this, because a function before exec (preexec_fn) is not safe in pytest, which has threads.
 _LAUNCH = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -75,19 +75,19 @@ class RealmClient:
     """A client of the realm that gets tokens with client credentials.
 
     Attributes:
-        client_id: Its id.
-        secret: Its secret.
-        lifetime_s: Seconds for which a token is valid.
+        client_id: The id of the client.
+        secret: The secret of the client.
+        lifetime_s: How long a token is valid, in seconds.
         audience: The audience that an audience mapper adds to its tokens; None: the client has no such mapper.
     """
 
     client_id: str
-    secret: str = "provider-secret"  # noqa: S105 - of a server that lives as long as the tests
+    secret: str = "provider-secret"  # noqa: S105 - of a server that runs only during the tests
     lifetime_s: int = 300
     audience: str | None = AUDIENCE
 
     def representation(self) -> dict[str, object]:
-        """Return the client as the realm's file has it."""
+        """Return the client in the format of the realm's file."""
         mapper = {
             "name": "audience of the brokers",
             "protocol": "openid-connect",
@@ -107,7 +107,7 @@ class RealmClient:
 
 
 class Keycloak:
-    """The server; `start` and `stop` may be called in turn, and so may `suspend` and `resume`. The port stays."""
+    """The server. It may be stopped and started again, and suspended and resumed, always with the same port."""
 
     def __init__(self, folder: Path, made: Materials, clients: Sequence[RealmClient]) -> None:
         """Prepare a server in this empty folder, with the certificate of the run's brokers.
@@ -165,14 +165,14 @@ class Keycloak:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self._folder
             )
-        wait_until_served("Keycloak", self._process, self.log_file, self._look, OSError, PROCESS_S)
+        wait_until_served("Keycloak", self._process, self.log_file, self._check_realm, OSError, PROCESS_S)
 
     def stop(self) -> None:
-        """End the server if it runs; its keys, clients and accounts stay."""
+        """End the server if it runs, but keep its keys, clients and accounts."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
-            # Of a suspended server: it receives the other signal when it continues.
+            # A suspended server receives SIGTERM only when it continues.
             process.send_signal(signal.SIGCONT)
             try:
                 process.wait(PATIENCE_S)
@@ -181,13 +181,13 @@ class Keycloak:
                 process.wait()
 
     def suspend(self) -> None:
-        """Stop the process as it is (SIGSTOP): connections are accepted, and no request gets a response."""
-        assert self._process is not None, "the server runs"
+        """Suspend the process (SIGSTOP): connections are accepted, but requests receive no response."""
+        assert self._process is not None, "the server must run"
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let the suspended process continue."""
-        assert self._process is not None, "the server runs"
+        assert self._process is not None, "the server must run"
         self._process.send_signal(signal.SIGCONT)
 
     def issued(self, client_id: str) -> int:
@@ -195,14 +195,14 @@ class Keycloak:
         return self._events("CLIENT_LOGIN", client_id)
 
     def rejected(self, client_id: str) -> int:
-        """Return how many requests for a token of this client the server has rejected."""
+        """Return how many token requests of this client the server has rejected."""
         return self._events("CLIENT_LOGIN_ERROR", client_id)
 
     def _events(self, kind: str, client_id: str) -> int:
         pattern = rf'type="{kind}".* clientId="{re.escape(client_id)}"'
         return len(re.findall(pattern, self.log_file.read_text(errors="replace")))
 
-    def _look(self) -> None:
+    def _check_realm(self) -> None:
         url = f"{self.issuer}/.well-known/openid-configuration"
         with urllib.request.urlopen(url, timeout=_RESPONSE_S, context=self._trust):  # noqa: S310 - loopback
             pass
@@ -210,7 +210,7 @@ class Keycloak:
 
 @contextmanager
 def running_keycloak(folder: Path, made: Materials, clients: Sequence[RealmClient]) -> Iterator[Keycloak]:
-    """A server in this empty folder, which ends with the block.
+    """Run a server in this empty folder until the end of the block.
 
     Raises:
         RuntimeError: Keycloak cannot be fetched, built or started; the message has the reason and the fix.
@@ -233,13 +233,13 @@ def _command(home: Path, *arguments: str) -> list[str]:
 
 
 def _distribution() -> Path:
-    """Return the folder of the built distribution, which is fetched and built if it does not exist."""
+    """Return the folder of the built distribution; fetch and build it if it does not exist."""
     kept = cache_folder() / f"keycloak-{VERSION}"
     if not kept.exists():
         maven = shutil.which("mvn")
         if maven is None:
             raise RuntimeError(
-                f"{_NEEDS}: it is not in {kept}, and mvn, which fetches it, is not on the PATH; install Maven"
+                f"{_NEEDS}, but it is not in {kept}, and mvn, which would fetch it, is not on the PATH; install Maven"
             )
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as name:
@@ -258,10 +258,10 @@ def _distribution() -> Path:
             fix = "check the network or the mirror in Maven's settings.xml"
             _run(fetch, f"{_NEEDS}: Maven could not fetch org.keycloak:keycloak-quarkus-dist; {fix}", _FETCH_S)
             fetched = scratch / kept.name
-            # The build fixes the kind of database; this one is a file in each server's folder.
+            # The kind of database is chosen in the build: here, a file in each server's folder.
             build = _command(fetched, "build", "--db=dev-file")
             _run(build, f"{_NEEDS}: its build failed; it needs Java 17 or later", _BUILD_S)
-            with suppress(OSError):  # another process was first, with an equal result
+            with suppress(OSError):  # another process has built an equal distribution first
                 fetched.rename(kept)
     return kept
 
@@ -270,6 +270,6 @@ def _run(command: Sequence[str], failure: str, limit_s: float) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{failure} (no end within {limit_s:g} s)") from error
+        raise RuntimeError(f"{failure} (it did not end within {limit_s:g} s)") from error
     if done.returncode:
         raise RuntimeError(f"{failure}. Output:\n{done.stdout}{done.stderr}")

@@ -1,15 +1,14 @@
-"""The kinds of brokers that tests share, as the broker properties with which they are started.
+"""The kinds of brokers that tests share, defined by the broker properties.
 
-Tests that share a kind share one broker (`broker_pool.shared`) and use their own names
-(`tests.support.kafka.unique`).
+Tests with the same kind share one broker (`RunBrokers.shared`), and use their own names (`tests.support.kafka.unique`).
 """
 
 from __future__ import annotations
 
 from tests.support.acls import AUTHORIZER
 
-#: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
-#: cost more than this does); the other group settings are Kafka's own.
+#: Sessions are short enough to expire within a test. The type of a group with members never changes; this is not a
+#: separate kind, because another broker would cost more. The other group settings are Kafka's defaults.
 SHORT_SESSIONS = {
     "group.consumer.migration.policy": "disabled",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -19,17 +18,17 @@ SHORT_SESSIONS = {
     "group.min.session.timeout.ms": "1000",
 }
 
-#: Short times, with Kafka's own policy: groups of living members are converted in both directions.
+#: Short sessions, with Kafka's default policy: groups with members are converted in both directions.
 BIDIRECTIONAL = {key: value for key, value in SHORT_SESSIONS.items() if key != "group.consumer.migration.policy"}
 
-#: A broker that has the consumer protocol switched off.
+#: The consumer protocol is disabled.
 CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 
 #: Groups of both protocols are full with two members.
 TWO_MEMBERS = {"group.max.size": "2", "group.consumer.max.size": "2"}
 
-#: The broker ends abandoned transactions within 0.2 s instead of 10 s, and sessions end in time.
+#: The broker aborts expired transactions within 0.2 s instead of 10 s, and sessions are short.
 TRANSACTIONS = SHORT_SESSIONS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
-#: As many members in each group as that, sessions that end within a test, and rules about who may do what.
+#: At most two members in each group, short sessions, and ACLs.
 STRICT = SHORT_SESSIONS | TWO_MEMBERS | AUTHORIZER

@@ -1,4 +1,4 @@
-# entities of many layouts, with values by chance
+# This module uses `Any`, because entities of many layouts share no type.
 """kio's entities, an independent implementation of Kafka's messages: random values, and this package's values."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kio.serial import entity_writer
 from consumer_membership.wire.serial import Struct
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: A value of each of kio's types, by chance; hypothesis' own strategies for its classes take seconds for each layout.
+#: A random value for each of kio's types. Hypothesis' strategies for kio's classes would take seconds for each layout.
 VALUES: dict[str, Any] = {
     "bool": lambda chance: chance.random() < 0.5,
     "int8": lambda chance: chance.randint(-(2**7), 2**7 - 1),
@@ -30,25 +30,25 @@ VALUES: dict[str, Any] = {
     "error_code": lambda chance: chance.choice(list(ErrorCode)),
     "timedelta_i32": lambda chance: timedelta(milliseconds=chance.randint(-(2**31), 2**31 - 1)),
     "datetime_i64": lambda chance: _EPOCH + timedelta(milliseconds=chance.randint(0, 10**14)),
-    # Python's durations end at 10^9 days, which a longer one in the bytes is malformed for.
+    # Python's durations are limited to 10^9 days; the package rejects longer durations as malformed.
     "timedelta_i64": lambda chance: timedelta(milliseconds=chance.randint(-(10**15), 10**15)),
 }
 
 
 def written(entity: Any) -> bytes:
-    """The entity as kio writes it."""
+    """Return the bytes that kio writes for this entity."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def some_entity(layout: Any, chance: Random) -> Any:
-    """An entity of this layout with random values."""
+    """Return an entity of this layout with random values."""
     return layout(**{field.name: some_value(field, field.type, chance) for field in fields(layout)})
 
 
 def some_value(field: Any, annotation: Any, chance: Random) -> Any:
-    """A random value for this field."""
+    """Return a random value for this field."""
     if isinstance(annotation, UnionType):
         present = next(part for part in get_args(annotation) if part is not type(None))
         return None if chance.random() < 0.2 else some_value(field, present, chance)
@@ -61,12 +61,12 @@ def some_value(field: Any, annotation: Any, chance: Random) -> Any:
 
 
 def our_name(name: str, value: object) -> str:
-    """Kafka's name of a field; kio's names of times and durations have no unit."""
+    """Return Kafka's name of a field; kio's names of times and durations have no unit."""
     return f"{name}_ms" if isinstance(value, timedelta | datetime) else name
 
 
 def as_values(one: Any) -> Any:
-    """The entity as the mapping that this package writes."""
+    """Return the entity as the mapping that this package writes."""
     if is_dataclass(one):
         pairs = ((field.name, getattr(one, field.name)) for field in fields(one))
         return {our_name(name, value): as_values(value) for name, value in pairs}
@@ -78,7 +78,7 @@ def as_values(one: Any) -> Any:
 
 
 def as_struct(one: Any) -> Any:
-    """The entity as the structure that this package reads."""
+    """Return the entity as the structure that this package reads."""
     if is_dataclass(one):
         pairs = ((field.name, getattr(one, field.name)) for field in fields(one))
         return Struct(**{our_name(name, value): as_struct(value) for name, value in pairs})

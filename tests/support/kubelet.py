@@ -1,8 +1,8 @@
-"""The part of a kubelet that probes need: it runs one pod of a manifest, probes it as specified, and restarts it.
+"""A simulated kubelet: it runs one pod of a manifest, probes the pod as specified, and restarts its container.
 
-The periods are shortened by a factor, the timeouts are not: a busy machine is no reason for a restart. A container is
-the process that the manifest's command starts, with all its children; it ends as a container does: SIGTERM, then
-SIGKILL for all of them.
+A factor shortens the periods but not the timeouts, so that a busy machine causes no restarts. A container is the
+process that the manifest's command starts, with all of its children. It is stopped as a container is: SIGTERM for the
+process, then SIGKILL for all processes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import psutil
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 from tests.support.waiting import wait_until
 
-#: A container that is restarted fails several probes before, starts an interpreter, and joins its group again.
+#: A restart takes long: several probes fail, then the container starts an interpreter and joins its group again.
 PODS_S = 90.0
 STARTUP, LIVENESS, READINESS = "startupProbe", "livenessProbe", "readinessProbe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """One probe; a `status` of None means that no response came in time."""
+    """The result of one probe; a `status` of None means that no response arrived in time."""
 
     at: float
     probe: str
@@ -43,14 +43,14 @@ class Probed:
 
 
 class Kubelet:
-    """One pod with one container, for as long as the context lasts.
+    """One pod with one container; a context manager that runs it.
 
     Args:
         container: The container of the manifest.
         files: The contents of /app in the image.
-        environment: Variables with another value here.
-        pod: Its name.
-        factor: The factor for the probes' periods.
+        environment: Environment variables that replace those of the manifest.
+        pod: The name of the pod.
+        factor: The factor for the periods of probes.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Kubelet:
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._threads = [
-            threading.Thread(target=self._keep, daemon=True),
-            threading.Thread(target=self._look, daemon=True),
+            threading.Thread(target=self._supervise, daemon=True),
+            threading.Thread(target=self._probe_readiness, daemon=True),
         ]
-        #: All probes, and why the container was restarted each time.
+        #: All probes, and the reason of each restart.
         self.probed: list[Probed] = []
         self.restarts: list[str] = []
         self.has_started = False
@@ -97,38 +97,38 @@ class Kubelet:
 
     # ---- for the test ----
 
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        """Wait until the probes satisfy this."""
-        wait_until(is_so, "what the probes shall show", PODS_S, changed=self._changed, seen=self._seen)
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds; it is checked after each probe."""
+        wait_until(condition, "the awaited probes", PODS_S, changed=self._changed, seen=self._seen)
 
-    def work_until(self, is_so: Callable[[], bool], work: Callable[[], object]) -> None:
-        """Repeat this until the probes satisfy the condition."""
-        wait_until(is_so, "what the probes shall show", PODS_S, between=work, seen=self._seen)
+    def work_until(self, condition: Callable[[], bool], work: Callable[[], object]) -> None:
+        """Call `work` repeatedly until the condition holds."""
+        wait_until(condition, "the awaited probes", PODS_S, between=work, seen=self._seen)
 
     def _seen(self) -> object:
         return self.restarts, self.probed[-8:]
 
     def wait_probes(self, probe: str, count: int) -> list[Probed]:
-        """Wait for this number of further probes of this kind."""
+        """Wait for this number of additional probes of this kind, and return them."""
         begun = len(self.probed)
         self.wait(lambda: len(self.of(probe, begun)) >= count)
         return self.of(probe, begun)
 
     def of(self, probe: str, begun: int = 0) -> list[Probed]:
-        """The probes of this kind, from this index of all probes on."""
+        """Return the probes of this kind, starting at this index of all probes."""
         return [one for one in self.probed[begun:] if one.probe == probe]
 
     def program(self) -> int:
-        """The process that consumes."""
+        """Return the id of the process that consumes."""
         return int(json.loads(self._get("/health", PODS_S).body)["process"])
 
     def consumer(self) -> Mapping[str, Any]:
-        """The state of the only consumer in /health."""
+        """Return the state of the only consumer in /health."""
         (found,) = json.loads(self._get("/health", PODS_S).body)["consumers"]
         return dict(found)
 
     def terminate(self) -> int:
-        """End the pod as a deletion does: no more liveness probes, then SIGTERM; return its exit code."""
+        """End the pod as a deletion does: stop the probes, then send SIGTERM; return the exit code."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(PODS_S)
@@ -150,13 +150,13 @@ class Kubelet:
         self.has_started = False
 
     def _kill(self) -> None:
-        """Kill all processes of the container, as the end of its first process does."""
+        """Kill all processes of the container."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         first = psutil.Process(process.pid)
         found: list[psutil.Process] = []
-        # A stopped process starts no child that would be left.
+        # All processes are suspended first, so that none of them starts a child that would not be killed.
         while new := [one for one in (first, *first.children(recursive=True)) if one not in found]:
             found += new
             for one in new:
@@ -184,8 +184,8 @@ class Kubelet:
 
     # ---- the probes ----
 
-    def _keep(self) -> None:
-        """Run the startup probe, then the liveness probe; restart the container if it fails or ends."""
+    def _supervise(self) -> None:
+        """Run the startup probe, then the liveness probe; restart the container if they fail or the process ends."""
         failures = 0
         while not self._stopped.is_set():
             name = LIVENESS if self.has_started else STARTUP
@@ -194,7 +194,7 @@ class Kubelet:
                 self._restart(f"it ended with {self._process.returncode}", 0)
                 failures = 0
                 continue
-            found = self._ask(name, probe)
+            found = self._run_probe(name, probe)
             if found.status == http.HTTPStatus.OK:
                 failures = 0
                 self.has_started = True
@@ -205,14 +205,14 @@ class Kubelet:
                 failures = 0
             self._stopped.wait(probe["periodSeconds"] * self._factor)
 
-    def _look(self) -> None:
-        """Run the readiness probe once the container has started."""
+    def _probe_readiness(self) -> None:
+        """Run the readiness probe after the container has started."""
         failures = 0
         probe = self._container[READINESS]
         while not self._stopped.wait(probe["periodSeconds"] * self._factor):
             if not self.has_started:
                 continue
-            found = self._ask(READINESS, probe)
+            found = self._run_probe(READINESS, probe)
             failures = 0 if found.status == http.HTTPStatus.OK else failures + 1
             with self._changed:
                 if failures == 0 and self.has_started:
@@ -221,7 +221,7 @@ class Kubelet:
                     self.is_ready = False
                 self._changed.notify_all()
 
-    def _ask(self, name: str, probe: Mapping[str, Any]) -> Probed:
+    def _run_probe(self, name: str, probe: Mapping[str, Any]) -> Probed:
         found = self._get(probe["httpGet"]["path"], probe["timeoutSeconds"], name)
         with self._changed:
             self.probed.append(found)
@@ -232,8 +232,8 @@ class Kubelet:
         connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=timeout_s)
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            return Probed(at=time.monotonic(), probe=name, status=answer.status, body=answer.read().decode())
+            response = connection.getresponse()
+            return Probed(at=time.monotonic(), probe=name, status=response.status, body=response.read().decode())
         except (OSError, http.client.HTTPException) as error:
             return Probed(at=time.monotonic(), probe=name, status=None, body=str(error))
         finally:
@@ -241,5 +241,5 @@ class Kubelet:
 
 
 def stop(process: int) -> None:
-    """Freeze the pod as a frozen node does; it continues only on request."""
+    """Suspend the process, as on a frozen node; it does not continue automatically."""
     os.kill(process, signal.SIGSTOP)

@@ -1,8 +1,8 @@
-"""The part of a Kubernetes cluster that Spark's scheduler needs: an API server of pods, and a node that runs executors.
+"""A simulated Kubernetes cluster for Spark's scheduler: an API server for pods, and a node that runs executors.
 
-The API keeps pods, lists them and forgets them, as Spark asks; each pod is checked against Kubernetes' own schema. The
-node is this machine: an executor's container is a process with the pod's environment, started as the entrypoint of
-Spark's images does it. A pod that is deleted gets SIGTERM, and SIGKILL when its grace period is over.
+The API creates, lists and deletes pods, as Spark requests, and validates each pod against Kubernetes' schema. The node
+is this machine: an executor's container is a process with the pod's environment, started as the entrypoint of Spark's
+images starts it. A deleted pod receives SIGTERM, and SIGKILL after its grace period.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.kubernetes_schemas import RefusedResource, check
 _SOMETIME = "2026-01-01T00:00:00Z"
 _POD = re.compile(r"/api/v1/namespaces/[^/]+/pods/(?P<name>[^/?]+)")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-#: Of an executor's environment: its argument in the command.
+#: The arguments of an executor's command, and the environment variables that have their values.
 _ARGUMENTS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -42,34 +42,34 @@ _ARGUMENTS = {
 
 
 class Pod:
-    """A pod that runs here, made from its definition."""
+    """A pod that runs on this machine, created from its definition."""
 
     def __init__(self, definition: dict[str, Any], folder: Path) -> None:
         self.definition = definition
         self.name = str(definition["metadata"]["name"])
         (container,) = definition["spec"]["containers"]
         fields = {"status.podIP": LOOPBACK, "metadata.name": self.name}
-        told = {
+        environment = {
             one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
             for one in container["env"]
         }
-        options = [told[name] for name in sorted(told) if name.startswith("SPARK_JAVA_OPT_")]
-        words = [word for flag, name in _ARGUMENTS.items() for word in (flag, told[name])]
+        options = [environment[name] for name in sorted(environment) if name.startswith("SPARK_JAVA_OPT_")]
+        arguments = [text for flag, name in _ARGUMENTS.items() for text in (flag, environment[name])]
         jars = Path(pyspark.__file__).parent / "jars" / "*"
         folder.mkdir()
-        memory = f"-Xmx{told['SPARK_EXECUTOR_MEMORY']}"
+        memory = f"-Xmx{environment['SPARK_EXECUTOR_MEMORY']}"
         self.log = folder / "log"
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
-                [shutil.which("java") or "java", *options, memory, "-cp", str(jars), _BACKEND, *words],
-                env={**os.environ, **told, "SPARK_LOCAL_DIRS": str(folder), "PYSPARK_PYTHON": sys.executable},
+                [shutil.which("java") or "java", *options, memory, "-cp", str(jars), _BACKEND, *arguments],
+                env={**os.environ, **environment, "SPARK_LOCAL_DIRS": str(folder), "PYSPARK_PYTHON": sys.executable},
                 cwd=folder,
                 stdout=output,
                 stderr=output,
             )
 
     def described(self) -> Mapping[str, Any]:
-        """The pod's current state in the API."""
+        """Return the pod's current state in the format of the API."""
         code = self.process.poll()
         phase = "Running"
         state: Mapping[str, Mapping[str, object]] = {"running": {"startedAt": _SOMETIME}}
@@ -103,7 +103,7 @@ class Cluster:
         self.url = ""
 
     def pods(self) -> list[Pod]:
-        """The existing pods, the oldest first."""
+        """Return the existing pods, the oldest first."""
         with self._lock:
             return list(self._pods.values())
 
@@ -120,7 +120,7 @@ class Cluster:
         return pod.described()
 
     def find(self, name: str) -> Mapping[str, Any] | None:
-        """The pod with this name; the driver's pod is not on this node."""
+        """Return the pod with this name; the driver's pod runs elsewhere, so its state is made up."""
         with self._lock:
             pod = self._pods.get(name)
         if pod is not None:
@@ -128,7 +128,7 @@ class Cluster:
         return None if "-exec-" in name else {"metadata": {"name": name, "uid": name}, "status": {"phase": "Running"}}
 
     def delete(self, name: str | None) -> None:
-        """Delete one pod or all."""
+        """Delete the pod with this name; None: all pods."""
         with self._lock:
             ended = [self._pods.pop(one) for one in list(self._pods) if name in (None, one)]
         for pod in ended:
@@ -143,10 +143,10 @@ class _Api(BaseHTTPRequestHandler):
     closing: threading.Event
 
     def do_GET(self) -> None:
-        """Return a pod or the list of all. Watches return nothing, because Spark also polls."""
+        """Return a pod or the list of all pods. A watch returns no events, because Spark also polls."""
         if "watch=true" in self.path:
             if self.headers.get("upgrade"):
-                # No web sockets: the client asks once more, without.
+                # Web sockets are not supported: the client repeats the request without them.
                 self._answer({})
                 return
             self.send_response(200)
@@ -165,35 +165,35 @@ class _Api(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Create a pod; accept other resources unchanged."""
-        told = self._told()
-        self._answer(self.cluster.create(told) if told["kind"] == "Pod" else told, 201)
+        resource = self._body()
+        self._answer(self.cluster.create(resource) if resource["kind"] == "Pod" else resource, 201)
 
     def do_PATCH(self) -> None:
-        """Accept labels, which no code reads here."""
-        self._told()
+        """Accept new labels without storing them."""
+        self._body()
         named = _POD.match(self.path)
         self._answer((self.cluster.find(named["name"]) if named else None) or {})
 
     def do_DELETE(self) -> None:
-        """Delete one pod or all."""
-        self._told()
+        """Delete one pod or all pods."""
+        self._body()
         named = _POD.match(self.path)
         if "/pods" in self.path:
             self.cluster.delete(named["name"] if named else None)
         self._answer({"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
-    def _told(self) -> Any:
-        words = self.rfile.read(int(self.headers.get("content-length", 0)))
-        return json.loads(words or b"{}")
+    def _body(self) -> Any:
+        content = self.rfile.read(int(self.headers.get("content-length", 0)))
+        return json.loads(content or b"{}")
 
-    def _answer(self, said: Mapping[str, Any], code: int = 200) -> None:
-        kind = {"kind": "Pod", "apiVersion": "v1"} if "kind" not in said else {}
-        words = json.dumps({**kind, **said}).encode()
+    def _answer(self, resource: Mapping[str, Any], code: int = 200) -> None:
+        kind = {"kind": "Pod", "apiVersion": "v1"} if "kind" not in resource else {}
+        content = json.dumps({**kind, **resource}).encode()
         self.send_response(code)
         self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(words)))
+        self.send_header("content-length", str(len(content)))
         self.end_headers()
-        self.wfile.write(words)
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
@@ -201,7 +201,7 @@ class _Api(BaseHTTPRequestHandler):
 
 @contextmanager
 def kubernetes(folder: Path) -> Iterator[Cluster]:
-    """A cluster for as long as the context lasts; its pods keep their files in this folder."""
+    """Run a cluster within the context; its pods have their files in this folder."""
     cluster, closing = Cluster(folder), threading.Event()
     handler = type("Api", (_Api,), {"cluster": cluster, "closing": closing})
     server = ThreadingHTTPServer((LOOPBACK, 0), handler)

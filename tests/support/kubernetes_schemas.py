@@ -9,9 +9,9 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-#: The oldest release of Kubernetes that was maintained when this was written, and the newest that is known here.
+#: The oldest release of Kubernetes that is maintained, and the newest that the installed kubernetes-validate knows.
 RELEASES = ("1.33", "1.37")
-#: What a resource is refused with.
+#: The error for an invalid resource.
 RefusedResource = kubernetes_validate.ValidationError
 
 
@@ -22,5 +22,5 @@ def check(resource: Mapping[str, Any]) -> None:
 
 
 def resources(*files: Path) -> list[dict[str, Any]]:
-    """All resources in these files."""
+    """Return all resources in these files."""
     return [one for file in files for one in yaml.safe_load_all(file.read_text())]

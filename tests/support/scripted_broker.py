@@ -1,4 +1,4 @@
-# entities of many versions, which share no type
+# This module uses `Any`, because entities of many versions share no type.
 """A small broker over real TCP whose responses a test writes.
 
 `ScriptedBroker(script)` runs one or more nodes in one thread. Each request is decoded with kio and given to the script,
