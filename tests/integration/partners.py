@@ -22,9 +22,9 @@ from confluent_kafka.admin._group import ConsumerGroupDescription
 
 from tests.integration.nursery import NURSERY, Descriptor, take_up
 from tests.support.partners.__main__ import live
-from tests.support.partners.books import Account, Told, doubles, repetitions
+from tests.support.partners.books import Account, Report, double_owners, repetitions
 from tests.support.partners.life import Client, Lifetime, Strategy
-from tests.support.partners.speech import now_ms
+from tests.support.partners.reporting import now_ms
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: On a busy machine six processes, one of them a JVM, take long to start.
@@ -62,7 +62,7 @@ class Partner:
         with stdout:
             for line in stdout:
                 with self.changed:
-                    self.account.take(Told.read(line))
+                    self.account.take(Report.read(line))
                     self.changed.notify_all()
         with self.changed:
             self.account.ended_at = now_ms()
@@ -70,11 +70,11 @@ class Partner:
 
     def __str__(self) -> str:
         a = self.account
-        said = [told for told in a.told if told.event not in ("records", "committed")][-12:]
+        latest = [report for report in a.reports if report.event not in ("records", "committed")][-12:]
         log = self._log.read_text(errors="replace")[-3000:]
         return (
             f"{self.life.client_id}: has {sorted(a.owned)}, {a.records.total()} records, ended: {a.ended_at}, "
-            f"{said}; its log:\n{log}"
+            f"{latest}; its log:\n{log}"
         )
 
     @property
@@ -89,7 +89,7 @@ class Partner:
 
     def ask_to_leave(self) -> None:
         """SIGTERM: it leaves its group and ends; not before it listens to that."""
-        self.wait(lambda a: bool(a.told), "its first word")
+        self.wait(lambda a: bool(a.reports), "its first word")
         self.process.terminate()
 
     def left(self) -> None:
@@ -278,8 +278,8 @@ class Company:
         `may_tell` are words of an error that is no fault.
         """
         accounts = {partner.life.client_id: partner.account for partner in self.everybody}
-        assert not (twice := doubles(accounts)), "\n".join(twice)
+        assert not (twice := double_owners(accounts)), "\n".join(twice)
         assert not (again := repetitions(accounts)), "\n".join(again)
-        told = [(name, t) for name, account in accounts.items() for t in account.told if t.event == "error"]
-        errors = [(name, t) for name, t in told if may_tell is None or may_tell not in t.text]
+        problems = [(name, t) for name, account in accounts.items() for t in account.reports if t.event == "error"]
+        errors = [(name, t) for name, t in problems if may_tell is None or may_tell not in t.text]
         assert errors == [], str(errors)

@@ -171,9 +171,9 @@ class Migration:
 
 def _has_a_batch(account: Account) -> bool:
     pending: dict[int, int] = dict.fromkeys(account.owned, 0)
-    for told in account.told:
-        if told.event == "committed":
-            pending |= {p: at for p, at in told.offsets if p in pending}
+    for report in account.reports:
+        if report.event == "committed":
+            pending |= {p: at for p, at in report.offsets if p in pending}
     return all(account.reached.get(p, 0) > at for p, at in pending.items())
 
 
@@ -192,7 +192,7 @@ def _are_level(members: Sequence[Partner]) -> bool:
 
 
 def _commits_after(account: Account, count: int) -> bool:
-    return any(told.event == "committed" for told in account.told[count:])
+    return any(report.event == "committed" for report in account.reports[count:])
 
 
 @contextmanager
@@ -293,12 +293,12 @@ def test_static_member_replaced_by_the_other_protocol_moves_no_partition(
 
 
 def _has_lost(member: Partner) -> bool:
-    return any(told.event == "lost" for told in member.account.told)
+    return any(report.event == "lost" for report in member.account.reports)
 
 
 def _moves(member: Partner) -> list[frozenset[int]]:
     """The partitions that it was assigned, revoked and lost."""
-    return [told.partitions for told in member.account.told if told.event in _MOVES and told.partitions]
+    return [report.partitions for report in member.account.reports if report.event in _MOVES and report.partitions]
 
 
 # ---- group.protocol=auto --------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
         guests = [migration.join(kind, session_timeout_ms=_SHORT_SESSION_MS) for _ in range(2)]
         migration.settled(CONSUMER)
         for member in guests:
-            member.wait(partial(_commits_after, count=len(member.account.told)), "a commit that is taken")
+            member.wait(partial(_commits_after, count=len(member.account.reports)), "a commit that is taken")
         for _ in range(3):
             # The rebalances overlap: the next one begins before this one is over.
             temporary = migration.join(OURS)

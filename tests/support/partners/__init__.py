@@ -1,8 +1,8 @@
-"""Members of a group that use other clients, each in its own process, which reports its events.
+"""Partners: group members with various client libraries. Each is a process that reports its events.
 
     python -m tests.support.partners LIFE       LIFE: `life.Lifetime` as JSON
 
-All clients print the same kinds of lines on stdout (`speech`), so that one test can keep the accounts of a mixed group.
-A partner commits its records batch by batch and leaves its group on SIGTERM. `ours` and `confluent` are one application
-with two libraries, because the one replaces the other.
+All clients print the same kinds of lines to stdout (`reporting`), so that one test can check a group of different
+clients. A partner commits its records batch by batch, and leaves its group on SIGTERM. `ours` and `confluent` are the
+same application with two libraries, because this package is a replacement for confluent-kafka.
 """

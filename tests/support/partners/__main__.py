@@ -9,7 +9,7 @@ import sys
 from tests.support.partners.life import Client, Lifetime
 from tests.support.partners.stop import die_with_parent
 
-#: Each client's module is imported in its own process only: a start costs as little as it can.
+#: A process imports only its client's module, so that it starts fast.
 _MODULES = {
     Client.OURS: "confluent",
     Client.CONFLUENT: "confluent",
@@ -20,12 +20,12 @@ _MODULES = {
 
 
 def main() -> None:
-    """Run the partner of the command line."""
+    """Run the partner that the command line describes."""
     live(Lifetime.from_json(sys.argv[1]))
 
 
 def live(life: Lifetime) -> None:
-    """Run this partner until SIGTERM, and no longer than the parent process."""
+    """Run this partner until SIGTERM or until the parent process ends."""
     die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     importlib.import_module(f"tests.support.partners.{_MODULES[life.client]}").live(life)

@@ -1,4 +1,4 @@
-"""A partner with aiokafka."""
+"""A partner that uses aiokafka."""
 
 # mypy: disable-error-code="import-untyped"
 
@@ -16,7 +16,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import KafkaError
 
 from tests.support.partners.life import Lifetime, Strategy
-from tests.support.partners.speech import say, say_committed, say_partitions, say_records
+from tests.support.partners.reporting import report, report_committed, report_partitions, report_records
 
 _POLL_MS = 50
 _ASSIGNORS: Mapping[Strategy, type[Any]] = {
@@ -27,7 +27,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 
 
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Subscribes, reads, reports, commits. A rebalance waits until the batch in progress is committed."""
+    """Subscribes, polls, reports and commits. A rebalance waits until the current batch is committed."""
 
     def __init__(self, life: Lifetime) -> None:
         self._held: frozenset[TopicPartition] = frozenset()
@@ -43,7 +43,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
             auto_offset_reset="earliest",
             session_timeout_ms=life.session_timeout_ms,
             heartbeat_interval_ms=life.heartbeat_interval_ms,
-            partition_assignment_strategy=[self._telling(_ASSIGNORS[name]) for name in life.strategies],
+            partition_assignment_strategy=[self._reporting(_ASSIGNORS[name]) for name in life.strategies],
         )
 
     async def run(self) -> None:
@@ -55,53 +55,53 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
             batch = await self._consumer.getmany(timeout_ms=_POLL_MS)
             async with self._batch:
                 await self._take({p: records for p, records in batch.items() if p in self._held})
-        # It leaves without a word to its listener.
+        # `stop` leaves the group without calling the listener.
         self._give_up()
         await self._consumer.stop()
-        say("closed")
+        report("closed")
 
     async def _take(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
         if not batch:
             return
         for partition, records in batch.items():
-            say_records(partition.partition, records[0].offset, records[-1].offset)
+            report_records(partition.partition, records[0].offset, records[-1].offset)
         offsets = {p: records[-1].offset + 1 for p, records in batch.items()}
         try:
             await self._consumer.commit(offsets)
         except KafkaError as refused:
-            say("refused", text=repr(refused))
+            report("refused", text=repr(refused))
         else:
-            say_committed({p.partition: at for p, at in offsets.items()})
+            report_committed({p.partition: at for p, at in offsets.items()})
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Receive all assigned partitions."""
+        """Report all assigned partitions."""
         self._held = frozenset(assigned)
-        say_partitions("assigned", [p.partition for p in assigned], self._generation())
+        report_partitions("assigned", [p.partition for p in assigned], self._generation())
 
     async def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
-        """Receive all revoked or lost partitions; aiokafka does not distinguish them."""
+        """Report all revoked or lost partitions; aiokafka does not distinguish them."""
         async with self._batch:
             self._give_up()
 
     def _give_up(self) -> None:
         held, self._held = self._held, frozenset()
-        say_partitions("revoked", [p.partition for p in held], self._generation())
+        report_partitions("revoked", [p.partition for p in held], self._generation())
 
     def _generation(self) -> int:
         generation: int = self._consumer._coordinator.generation
         return generation
 
-    def _telling(self, assignor: type[Any]) -> type[Any]:
-        """The assignor, which reports each call: only a leader calls it."""
+    def _reporting(self, assignor: type[Any]) -> type[Any]:
+        """Return a subclass of the assignor that reports each call; only the group's leader calls it."""
         application = self
 
-        class Telling(assignor):  # type: ignore[misc]  # any of them
+        class ReportingAssignor(assignor):  # type: ignore[misc]  # a dynamic base class
             @classmethod
             def assign(cls, cluster: object, members: object) -> object:
-                say("leads", generation=application._generation())
+                report("leads", generation=application._generation())
                 return super().assign(cluster, members)
 
-        return Telling
+        return ReportingAssignor
 
 
 async def _live(life: Lifetime) -> None:

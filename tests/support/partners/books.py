@@ -1,4 +1,4 @@
-"""The accounts of a group of partners: their reported events, and the violations in them."""
+"""The reported events of a group of partners, and the violations in them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One event of one partner (`tests.support.partners.speech`)."""
+class Report:
+    """One event of one partner (`tests.support.partners.reporting`)."""
 
     at: int
     event: str
@@ -26,50 +26,50 @@ class Told:
 
     @classmethod
     def read(cls, line: bytes) -> Self:
-        """Parse one line of its stdout."""
-        words: dict[str, Any] = json.loads(line)
-        if "partition" in words:
-            words["partitions"] = [words.pop("partition")]
-        if "offsets" in words:
-            words["offsets"] = tuple((partition, offset) for partition, offset in words["offsets"])
-        return cls(**words | {"partitions": frozenset(words.pop("partitions", ()))})
+        """Parse one line of a partner's stdout."""
+        values: dict[str, Any] = json.loads(line)
+        if "partition" in values:
+            values["partitions"] = [values.pop("partition")]
+        if "offsets" in values:
+            values["offsets"] = tuple((partition, offset) for partition, offset in values["offsets"])
+        return cls(**values | {"partitions": frozenset(values.pop("partitions", ()))})
 
 
 @dataclass(slots=True)
 class Account:
-    """The events of one partner so far, in order."""
+    """The events that one partner has reported so far, in order."""
 
-    told: list[Told] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     owned: frozenset[int] = frozenset()
-    #: How often it was given each (partition, offset).
+    #: How often it received each (partition, offset).
     records: Counter[tuple[int, int]] = field(default_factory=Counter)
-    #: The offset behind the highest record of each partition.
+    #: The offset after the highest received record of each partition.
     reached: dict[int, int] = field(default_factory=dict)
-    #: The generation that it led last.
+    #: The latest generation of which it was the leader.
     leads: int | None = None
-    #: The last state of its view, if it is one of ours.
-    view: Told | None = None
+    #: The latest `view` event; only partners with this package report it.
+    view: Report | None = None
     withholds: bool = False
     is_closed: bool = False
-    #: When its process ended, if it did: what it had by then it has no more.
+    #: The time when its process ended, which also ended its ownership of all partitions; None: it is running.
     ended_at: int | None = None
 
-    def take(self, told: Told) -> None:
+    def take(self, report: Report) -> None:
         """Add one event."""
-        self.told.append(told)
-        match told.event:
+        self.reports.append(report)
+        match report.event:
             case "assigned":
-                self.owned |= told.partitions
+                self.owned |= report.partitions
             case "revoked" | "lost":
-                self.owned -= told.partitions
+                self.owned -= report.partitions
             case "records":
-                (partition,) = told.partitions
-                self.records.update((partition, offset) for offset in range(told.first, told.last + 1))
-                self.reached[partition] = max(told.last + 1, self.reached.get(partition, 0))
+                (partition,) = report.partitions
+                self.records.update((partition, offset) for offset in range(report.first, report.last + 1))
+                self.reached[partition] = max(report.last + 1, self.reached.get(partition, 0))
             case "leads":
-                self.leads = told.generation
+                self.leads = report.generation
             case "view":
-                self.view = told
+                self.view = report
             case "withholds":
                 self.withholds = True
             case "closed":
@@ -77,21 +77,23 @@ class Account:
             case "committed" | "refused" | "error":
                 pass
             case _:
-                raise AssertionError(f"an event that nobody knows: {told}")
+                raise AssertionError(f"unknown event: {report}")
 
 
-#: Later than any event.
-_STILL = 1 << 62
+#: The end of an ownership that has not ended: later than any event.
+_NOT_ENDED = 1 << 62
 
 
-def doubles(accounts: Mapping[str, Account]) -> list[str]:
-    """A text for each time that two members owned a partition at once."""
+def double_owners(accounts: Mapping[str, Account]) -> list[str]:
+    """Return a text for each time that two members owned a partition at the same time."""
     found = []
-    for partition in sorted({p for account in accounts.values() for told in account.told for p in told.partitions}):
-        terms = sorted((*term, name) for name, account in accounts.items() for term in _terms(account, partition))
+    for partition in sorted({p for account in accounts.values() for one in account.reports for p in one.partitions}):
+        ownerships = sorted(
+            (*times, name) for name, account in accounts.items() for times in _ownerships(account, partition)
+        )
         until, by = 0, ""
-        # Sorted by their begins: an interval that overlaps with an earlier one overlaps with the one that ends last.
-        for begin, end, name in terms:
+        # In the order of their begins, it is enough to compare each ownership with the latest end of earlier ones.
+        for begin, end, name in ownerships:
             if begin < until and name != by:
                 found.append(f"{partition}: {name} from {begin}, {by} until {until}")
             if end > until:
@@ -99,138 +101,142 @@ def doubles(accounts: Mapping[str, Account]) -> list[str]:
     return found
 
 
-def _terms(account: Account, partition: int) -> Iterator[tuple[int, int]]:
-    """The times from which and until which the member owned the partition."""
+def _ownerships(account: Account, partition: int) -> Iterator[tuple[int, int]]:
+    """Yield the begin and the end of each time in which the member owned the partition."""
     since: int | None = None
-    for told in account.told:
-        if partition not in told.partitions:
+    for report in account.reports:
+        if partition not in report.partitions:
             continue
-        if told.event == "assigned" and since is None:
-            since = told.at
-        elif told.event in ("revoked", "lost") and since is not None:
-            yield since, told.at
+        if report.event == "assigned" and since is None:
+            since = report.at
+        elif report.event in ("revoked", "lost") and since is not None:
+            yield since, report.at
             since = None
     if since is not None:
-        yield since, account.ended_at or _STILL
+        yield since, account.ended_at or _NOT_ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """The smallest valid offset from which a member may read a partition, and the reason."""
+    """The lowest offset from which a member may receive records of a partition, and the reason."""
 
     offset: int
-    why: str
+    reason: str
 
 
 def repetitions(accounts: Mapping[str, Account]) -> list[str]:
-    """A text for each batch that began before the committed offset at its member's assignment.
+    """Return a text for each batch that must not have been delivered.
 
-    Also for a batch that began before the end of the member's last batch, or of a partition that it did not own. Below
-    follow all partners' events of the partition around that time.
+    Such a batch begins before the offset that was committed when the partition was assigned, or before the end of the
+    member's previous batch, or is of a partition that the member did not own. The text has the batch, and below it the
+    events of all partners for the partition around that time.
     """
     commits = sorted(
-        (told.at, partition, offset, name)
+        (report.at, partition, offset, name)
         for name, account in accounts.items()
-        for told in account.told
-        if told.event == "committed"
-        for partition, offset in told.offsets
+        for report in account.reports
+        if report.event == "committed"
+        for partition, offset in report.offsets
     )
     return [
-        f"{name} was given {_span(told)} at {told.at}, {_where(start)}\n{_history(accounts, told)}"
+        f"{name} received {_span(report)} at {report.at} {_expected(start)}\n{_history(accounts, report)}"
         for name, account in accounts.items()
-        for told, start in _batches(account, commits)
-        if start is None or told.first < start.offset
+        for report, start in _batches(account, commits)
+        if start is None or report.first < start.offset
     ]
 
 
-def _batches(account: Account, commits: Sequence[tuple[int, int, int, str]]) -> Iterator[tuple[Told, _Start | None]]:
-    """Each batch and the offset where it may begin; None if it must not be delivered at all."""
-    least: dict[int, _Start] = {}
-    for told in account.told:
-        match told.event:
+def _batches(account: Account, commits: Sequence[tuple[int, int, int, str]]) -> Iterator[tuple[Report, _Start | None]]:
+    """Yield each batch with the lowest offset where it may begin; None if the member did not own the partition."""
+    lowest: dict[int, _Start] = {}
+    for report in account.reports:
+        match report.event:
             case "assigned":
-                for partition in told.partitions:
+                for partition in report.partitions:
                     before = [
-                        _Start(offset=offset, why=f"{name} told of that commit at {at}")
+                        _Start(offset=offset, reason=f"{name} reported this commit at {at}")
                         for at, number, offset, name in commits
-                        if number == partition and at < told.at
+                        if number == partition and at < report.at
                     ]
-                    nothing = _Start(offset=0, why="nothing was committed")
-                    start = max(before, default=nothing, key=lambda one: one.offset)
-                    least[partition] = _Start(offset=start.offset, why=f"{start.why}, it got {partition} at {told.at}")
+                    beginning = _Start(offset=0, reason="no offset was committed")
+                    start = max(before, default=beginning, key=lambda one: one.offset)
+                    reason = f"{start.reason}; partition {partition} was assigned at {report.at}"
+                    lowest[partition] = _Start(offset=start.offset, reason=reason)
             case "records":
-                (partition,) = told.partitions
-                yield told, least.get(partition)
-                least[partition] = _Start(offset=told.last + 1, why=f"its last batch ended there at {told.at}")
+                (partition,) = report.partitions
+                yield report, lowest.get(partition)
+                lowest[partition] = _Start(offset=report.last + 1, reason=f"its previous batch at {report.at}")
             case "revoked" | "lost":
-                for partition in told.partitions:
-                    least.pop(partition, None)
+                for partition in report.partitions:
+                    lowest.pop(partition, None)
             case _:
                 pass
 
 
-def _span(told: Told) -> str:
-    (partition,) = told.partitions
-    return f"{partition}: {told.first}..{told.last}"
+def _span(report: Report) -> str:
+    (partition,) = report.partitions
+    return f"{partition}: {report.first}..{report.last}"
 
 
-def _where(start: _Start | None) -> str:
-    return "which it did not have" if start is None else f"where it was to go on at {start.offset} ({start.why})"
+def _expected(start: _Start | None) -> str:
+    if start is None:
+        return "without owning the partition"
+    return f"instead of continuing at {start.offset} ({start.reason})"
 
 
-#: How many lines before and after are listed below a repetition.
+#: How many earlier and later events are listed for a repetition.
 _LINES_BEFORE, _LINES_AFTER = 40, 10
 
 
-def _history(accounts: Mapping[str, Account], repeated: Told) -> str:
-    """One line for each event of any partner about the partition around that time, and for each rejected commit."""
+def _history(accounts: Mapping[str, Account], repeated: Report) -> str:
+    """Return a line for each event of the partition, and for each rejected commit, of all partners around that time."""
     (partition,) = repeated.partitions
     lines = sorted(
-        (told.at, f"  {told.at} {name} {words}")
+        (report.at, f"  {report.at} {name} {text}")
         for name, account in accounts.items()
-        for told in account.told
-        if (words := _said_of(partition, told)) is not None
+        for report in account.reports
+        if (text := _described(partition, report)) is not None
     )
     before = [line for at, line in lines if at <= repeated.at][-_LINES_BEFORE:]
     return "\n".join(before + [line for at, line in lines if at > repeated.at][:_LINES_AFTER])
 
 
-def _said_of(partition: int, told: Told) -> str | None:
-    """The event's statement about the partition, or about all partitions; None without one."""
-    match told.event:
-        case "records" if partition in told.partitions:
-            return f"was given {_span(told)}"
-        case "committed" if partition in (offsets := dict(told.offsets)):
+def _described(partition: int, report: Report) -> str | None:
+    """Return a text for an event of the partition or of all partitions; None for other events."""
+    match report.event:
+        case "records" if partition in report.partitions:
+            return f"received {_span(report)}"
+        case "committed" if partition in (offsets := dict(report.offsets)):
             return f"committed {partition}: {offsets[partition]}"
-        case "assigned" | "revoked" | "lost" if partition in told.partitions:
-            return f"{told.event} {sorted(told.partitions)} in generation {told.generation}"
+        case "assigned" | "revoked" | "lost" if partition in report.partitions:
+            return f"{report.event} {sorted(report.partitions)} in generation {report.generation}"
         case "refused" | "error":
-            return f"{told.event}: {told.text}"
+            return f"{report.event}: {report.text}"
         case "withholds" | "closed":
-            return told.event
+            return report.event
         case "view":
-            return f"view: {told.protocol} member of a {told.group} group, generation {told.generation}"
+            return f"view: {report.protocol} member of a {report.group} group, generation {report.generation}"
         case _:
             return None
 
 
 def uncommitted(account: Account) -> Counter[tuple[int, int]]:
-    """The (partition, offset) of its records that were uncommitted when it revoked or lost the partition or ended.
+    """Return the records that were uncommitted when the partner revoked or lost their partition, or ended.
 
-    These records may be redelivered to other members.
+    Records are (partition, offset). Other members may receive these records again.
     """
     left: Counter[tuple[int, int]] = Counter()
     pending: dict[int, list[int]] = {}
-    for told in account.told:
-        match told.event:
+    for report in account.reports:
+        match report.event:
             case "records":
-                (partition,) = told.partitions
-                pending.setdefault(partition, []).extend(range(told.first, told.last + 1))
+                (partition,) = report.partitions
+                pending.setdefault(partition, []).extend(range(report.first, report.last + 1))
             case "committed":
-                for partition, at in told.offsets:
+                for partition, at in report.offsets:
                     pending[partition] = [offset for offset in pending.get(partition, []) if offset >= at]
             case "revoked" | "lost":
-                left.update((p, offset) for p in told.partitions for offset in pending.pop(p, []))
+                left.update((p, offset) for p in report.partitions for offset in pending.pop(p, []))
             case _:
                 pass
     if account.is_closed or account.ended_at is not None:

@@ -1,4 +1,4 @@
-"""A partner with confluent_kafka, or with this package in its place: the same application."""
+"""A partner that uses confluent_kafka or this package, with the same application."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from tests.support.partners.life import Client, Lifetime
-from tests.support.partners.speech import say, say_committed, say_partitions, say_records
+from tests.support.partners.reporting import report, report_committed, report_partitions, report_records
 from tests.support.partners.stop import on_sigterm, on_sigusr1
 
 if TYPE_CHECKING:
     from consumer_membership import MembershipView
 
 _POLL_S = 0.05
-#: How many records are committed at once, at most.
+#: The largest number of records in a batch, which is committed at once.
 _BATCH = 500
-#: librdkafka tells its generation, and whether it leads, in its debug log only.
+#: Only librdkafka's debug log has the generation, and whether the member is the leader.
 _JOINED = re.compile(r"JoinGroup response: GenerationId (\d+).*LeaderId \S+( \(me\))?, my MemberId")
 
 
-class _Listener(logging.Handler):
-    """Reads generations and leadership from librdkafka's log."""
+class _LogReader(logging.Handler):
+    """Reads the generation and the leader from librdkafka's log."""
 
     generation: int | None = None
 
@@ -33,14 +33,14 @@ class _Listener(logging.Handler):
         if joined is not None:
             self.generation = int(joined[1])
             if joined[2] is not None:
-                say("leads", generation=self.generation)
+                report("leads", generation=self.generation)
 
 
 class _Application:
-    """Subscribes, polls, reports, commits."""
+    """Subscribes, polls, reports and commits."""
 
     def __init__(self, life: Lifetime) -> None:
-        self._listener = _Listener()
+        self._log_reader = _LogReader()
         self._is_ours = life.client is Client.OURS
         self._batch: dict[int, tuple[int, int]] = {}
         self._held: set[int] = set()
@@ -48,7 +48,7 @@ class _Application:
         self._withholds = False
         self._shown: tuple[object, ...] = ()
         self._topic = life.topic
-        self._consumer = _our_consumer(life) if self._is_ours else _their_consumer(life, self._listener)
+        self._consumer = _our_consumer(life) if self._is_ours else _their_consumer(life, self._log_reader)
         self._consumer.subscribe(
             [life.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -65,16 +65,16 @@ class _Application:
                 message = self._consumer.poll(0)
             if message is not None:
                 self._take(message)
-            self._withhold_if_told()
+            self._withhold_if_ordered()
             self._flush()
             self._compare()
         self._consumer.close()
-        say("closed")
+        report("closed")
 
     def _take(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            say("error", text=str(error))
+            report("error", text=str(error))
             return
         partition, offset = message.partition() or 0, message.offset() or 0
         first, _ = self._batch.get(partition, (offset, offset))
@@ -83,7 +83,7 @@ class _Application:
     def _flush(self, *, can_commit: bool = True) -> None:
         batch, self._batch = self._batch, {}
         for partition, (first, last) in batch.items():
-            say_records(partition, first, last)
+            report_records(partition, first, last)
         if batch and can_commit and not self._withholds:
             try:
                 done = self._consumer.commit(
@@ -91,68 +91,68 @@ class _Application:
                     asynchronous=False,
                 )
             except KafkaException as refused:
-                say("refused", text=str(refused))
+                report("refused", text=str(refused))
             else:
-                say_committed({p.partition: p.offset for p in done or [] if p.error is None})
+                report_committed({p.partition: p.offset for p in done or [] if p.error is None})
 
     def _compare(self) -> None:
-        """Compare the callbacks' partitions with those of the consumer."""
+        """Compare the partitions of the callbacks with `assignment()`; with this package, also report its view."""
         has = {p.partition for p in self._consumer.assignment()}
         if has != self._held:
-            say("error", text=f"the callbacks told {sorted(self._held)}, and assignment() says {sorted(has)}")
+            report("error", text=f"the callbacks named {sorted(self._held)}, but assignment() has {sorted(has)}")
 
         if self._is_ours:
-            self._show(self._consumer.membership())
+            self._report_view(self._consumer.membership())
 
-    def _show(self, view: MembershipView) -> None:
+    def _report_view(self, view: MembershipView) -> None:
         shown = (view.protocol, view.group_protocol, view.member_epoch, view.protocol_reason)
         if shown != self._shown:
             self._shown = shown
             group = "" if view.group_protocol is None else view.group_protocol.value
             epoch, reason = view.member_epoch, view.protocol_reason
-            say("view", protocol=view.protocol.value, group=group, generation=epoch, text=reason)
+            report("view", protocol=view.protocol.value, group=group, generation=epoch, text=reason)
 
-    def _withhold_if_told(self) -> None:
+    def _withhold_if_ordered(self) -> None:
         if self._withholding.is_set() and not self._withholds:
             self._withholds = True
-            say("withholds")
+            report("withholds")
 
     def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
         self._held.update(p.partition for p in partitions)
-        say_partitions("assigned", [p.partition for p in partitions], self._generation())
+        report_partitions("assigned", [p.partition for p in partitions], self._generation())
 
     def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
         self._flush()
         self._held.difference_update(p.partition for p in partitions)
-        say_partitions("revoked", [p.partition for p in partitions], self._generation())
+        report_partitions("revoked", [p.partition for p in partitions], self._generation())
 
     def _on_lost(self, _: object, partitions: list[TopicPartition]) -> None:
         self._flush(can_commit=False)
         self._held.difference_update(p.partition for p in partitions)
-        say_partitions("lost", [p.partition for p in partitions], self._generation())
+        report_partitions("lost", [p.partition for p in partitions], self._generation())
 
     def _generation(self) -> int | None:
-        return self._consumer.generation() if self._is_ours else self._listener.generation
+        return self._consumer.generation() if self._is_ours else self._log_reader.generation
 
 
-def _their_consumer(life: Lifetime, listener: _Listener) -> Any:
-    from confluent_kafka import Consumer  # noqa: PLC0415 - beside ours
+def _their_consumer(life: Lifetime, log_reader: _LogReader) -> Any:
+    from confluent_kafka import Consumer  # noqa: PLC0415 - this package has a class of the same name
 
     log = logging.getLogger("librdkafka")
     log.setLevel(logging.DEBUG)
-    log.addHandler(listener)
+    log.addHandler(log_reader)
     return Consumer(_config(life) | {"debug": "cgrp"}, logger=log)
 
 
 def _our_consumer(life: Lifetime) -> Any:
-    from consumer_membership import Consumer  # noqa: PLC0415 - a confluent partner is not to import it
+    from consumer_membership import Consumer  # noqa: PLC0415 - a confluent partner must not import it
 
-    _tell_leadership()
+    _report_leadership()
     return Consumer(_config(life))
 
 
-def _tell_leadership() -> None:
-    """Report when this package's member is ordered to compute the assignment; the view does not show the leader."""
+def _report_leadership() -> None:
+    """Report when this package's member computes the assignment, because its view does not show the leader."""
     from consumer_membership.membership.classic.exchanges import ComputeAssignment  # noqa: PLC0415 - as above
     from consumer_membership.membership.member import MemberCore  # noqa: PLC0415 - as above
     from consumer_membership.membership.protocol import GroupEffect, GroupEvent  # noqa: PLC0415 - as above
@@ -163,10 +163,10 @@ def _tell_leadership() -> None:
         effects = handle(member, event, now)
         for effect in effects:
             if isinstance(effect, ComputeAssignment):
-                say("leads", generation=effect.generation)
+                report("leads", generation=effect.generation)
         return effects
 
-    MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
+    MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # replaced on purpose
 
 
 def _config(life: Lifetime) -> dict[str, object]:
@@ -181,7 +181,7 @@ def _config(life: Lifetime) -> dict[str, object]:
     if life.instance_id is not None:
         config["group.instance.id"] = life.instance_id
     if life.client is Client.OURS:
-        # Also in the place of the broker's interval under the consumer protocol.
+        # With this package, the key also replaces the broker's interval under the consumer protocol.
         config["heartbeat.interval.ms"] = life.heartbeat_interval_ms
     if life.strategies and life.protocol != "consumer":
         config["partition.assignment.strategy"] = ",".join(life.strategies)

@@ -1,4 +1,4 @@
-"""A partner with kafka-python 3."""
+"""A partner that uses kafka-python 3."""
 
 # mypy: disable-error-code="import-untyped"
 
@@ -16,7 +16,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaError
 
 from tests.support.partners.life import Lifetime, Strategy
-from tests.support.partners.speech import say, say_committed, say_partitions, say_records
+from tests.support.partners.reporting import report, report_committed, report_partitions, report_records
 from tests.support.partners.stop import on_sigterm, on_sigusr1
 
 _POLL_MS = 50
@@ -29,7 +29,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 
 
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Subscribes, polls, reports, commits. A rebalance happens within a poll, when no batch is in progress."""
+    """Subscribes, polls, reports and commits. A rebalance happens only within a poll, between two batches."""
 
     def __init__(self, life: Lifetime) -> None:
         self._consumer = KafkaConsumer(
@@ -41,7 +41,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
             auto_offset_reset="earliest",
             session_timeout_ms=life.session_timeout_ms,
             heartbeat_interval_ms=life.heartbeat_interval_ms,
-            partition_assignment_strategy=[self._telling(_ASSIGNORS[name]) for name in life.strategies],
+            partition_assignment_strategy=[self._reporting(_ASSIGNORS[name]) for name in life.strategies],
         )
         self._topic = life.topic
         self._withholding = on_sigusr1()
@@ -56,17 +56,18 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
             batch = self._consumer.poll(timeout_ms=_POLL_MS)
             if self._withholding.is_set() and not self._withholds:
                 self._withholds = True
-                say("withholds")
+                report("withholds")
             if batch:
                 self._take(batch)
         self._consumer.close()
-        say("closed")
+        report("closed")
 
     def _keep_joining(self) -> None:
-        """Let kafka-python continue a join that its last poll began and did not finish.
+        """Make kafka-python continue a join that its last poll began but did not finish.
 
-        kafka-python 3.0 forgets the join if a leader rejoins because its metadata changed: the new assignment has the
-        new metadata, so no reason to join is left, and no poll reads the response; the member is then out of its group.
+        This avoids an error of kafka-python 3.0, if a leader rejoins because its metadata changed. Because the new
+        assignment has the new metadata, there is no more reason to join, and no poll reads the response to the join.
+        The coordinator then removes the member from the group.
         """
         coordinator = self._consumer._coordinator
         if coordinator.rejoining:
@@ -74,43 +75,43 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
 
     def _take(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
         for partition, records in batch.items():
-            say_records(partition.partition, records[0].offset, records[-1].offset)
+            report_records(partition.partition, records[0].offset, records[-1].offset)
         if self._withholds:
             return
         offsets = {p: OffsetAndMetadata(records[-1].offset + 1, "", -1) for p, records in batch.items()}
         try:
             self._consumer.commit(offsets)
         except KafkaError as refused:
-            say("refused", text=repr(refused))
+            report("refused", text=repr(refused))
         else:
-            say_committed({p.partition: at.offset for p, at in offsets.items()})
+            report_committed({p.partition: at.offset for p, at in offsets.items()})
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Receive the new partitions under a cooperative assignor, otherwise all."""
-        say_partitions("assigned", [p.partition for p in assigned], self._generation())
+        """Report the added partitions with a cooperative assignor, otherwise all assigned partitions."""
+        report_partitions("assigned", [p.partition for p in assigned], self._generation())
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Receive the revoked partitions under a cooperative assignor, otherwise all."""
-        say_partitions("revoked", [p.partition for p in revoked], self._generation())
+        """Report the revoked partitions with a cooperative assignor, otherwise all partitions."""
+        report_partitions("revoked", [p.partition for p in revoked], self._generation())
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Receive the lost partitions: member id or generation is no longer valid."""
-        say_partitions("lost", [p.partition for p in lost], self._generation())
+        """Report the lost partitions: the member id or the generation is no longer valid."""
+        report_partitions("lost", [p.partition for p in lost], self._generation())
 
     def _generation(self) -> int:
         generation: int = self._consumer._coordinator._generation.generation_id
         return generation
 
-    def _telling(self, assignor: type[Any]) -> type[Any]:
-        """The assignor, which reports each call: only a leader calls it."""
+    def _reporting(self, assignor: type[Any]) -> type[Any]:
+        """Return a subclass of the assignor that reports each call; only the group's leader calls it."""
         application = self
 
-        class Telling(assignor):  # type: ignore[misc]  # any of them
+        class ReportingAssignor(assignor):  # type: ignore[misc]  # a dynamic base class
             def assign(self, cluster: object, members: object) -> object:
-                say("leads", generation=application._generation())
+                report("leads", generation=application._generation())
                 return super().assign(cluster, members)
 
-        return Telling
+        return ReportingAssignor
 
 
 def live(life: Lifetime) -> None:

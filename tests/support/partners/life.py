@@ -1,4 +1,4 @@
-"""The arguments of a partner, and the assignors that each client has."""
+"""The arguments of a partner, and the assignors and protocols that each client supports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Strategy(StrEnum):
 
 _ALL = frozenset(Strategy)
 
-#: The assignors that come with each client: librdkafka has no eager sticky one, aiokafka no cooperative one.
+#: The assignors of each client: librdkafka has no eager sticky assignor, aiokafka no cooperative assignor.
 STRATEGIES = {
     Client.OURS: _ALL,
     Client.CONFLUENT: _ALL - {Strategy.STICKY},
@@ -40,8 +40,8 @@ STRATEGIES = {
     Client.JAVA: _ALL,
 }
 
-#: The clients that can also be members by KIP-848.
-SPEAKS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
+#: The clients that also support the consumer protocol (KIP-848).
+SUPPORTS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,14 @@ class Lifetime:
         client: The client library.
         bootstrap_servers: The brokers.
         group: The group's id.
-        topic: The topic that it subscribes to.
-        client_id: The name in the coordinator's description.
+        topic: The topic to which the partner subscribes.
+        client_id: The client id, which the coordinator's description of the group contains.
         protocol: `classic`, `consumer`, or another value of the client's `group.protocol`.
-        strategies: Its assignors in a classic group, the preferred one first; a classic member needs at least one.
-        instance_id: Makes it a static member.
-        session_timeout_ms: For a classic member; with `consumer` the broker's setting applies.
-        heartbeat_interval_ms: For a classic member, and for this package with either protocol. It is short, so that a
-        rebalance need not wait for it.
+        strategies: The assignors in a classic group, the preferred assignor first; a classic member needs at least one.
+        instance_id: The group.instance.id of a static member; None: a dynamic member.
+        session_timeout_ms: The session timeout of a classic member; with `consumer` the broker's setting applies.
+        heartbeat_interval_ms: The heartbeat interval of a classic member, and of this package with both protocols. It
+            is short, so that members learn of a rebalance soon.
         kafka_version: The version of the Java client.
     """
 
@@ -78,18 +78,18 @@ class Lifetime:
     def __post_init__(self) -> None:
         known = STRATEGIES[self.client]
         if self.protocol == "classic" and not (self.strategies and known.issuperset(self.strategies)):
-            raise ValueError(f"{self.client} has {sorted(known)}; give some of them, not {self.strategies}")
-        if self.protocol != "classic" and self.client not in SPEAKS_CONSUMER:
-            raise ValueError(f"{self.client} speaks the classic protocol only, not {self.protocol}")
+            raise ValueError(f"{self.client} supports the strategies {sorted(known)}, not {self.strategies}")
+        if self.protocol != "classic" and self.client not in SUPPORTS_CONSUMER:
+            raise ValueError(f"{self.client} supports only the classic protocol, not {self.protocol}")
 
     def as_json(self) -> str:
-        """The argument on the command line."""
+        """Return the argument for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Parse the output of `as_json`."""
-        words = json.loads(text)
-        client = Client(words.pop("client"))
-        strategies = tuple(map(Strategy, words.pop("strategies")))
-        return cls(client=client, strategies=strategies, **words)
+        values = json.loads(text)
+        client = Client(values.pop("client"))
+        strategies = tuple(map(Strategy, values.pop("strategies")))
+        return cls(client=client, strategies=strategies, **values)

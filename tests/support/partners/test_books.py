@@ -1,4 +1,4 @@
-"""The accounts of partners detect each violation."""
+"""Each violation in the reported events of partners is detected."""
 
 from __future__ import annotations
 
@@ -6,86 +6,93 @@ import json
 
 import pytest
 
-from tests.support.partners.books import Account, Told, doubles, repetitions, uncommitted
+from tests.support.partners.books import Account, Report, double_owners, repetitions, uncommitted
 from tests.support.partners.life import Client, Lifetime, Strategy
 
 
 def account(*events: tuple[int, str, dict[str, object]]) -> Account:
-    """An account with these lines."""
-    kept = Account()
-    for at, event, words in events:
-        kept.take(Told.read(json.dumps({"at": at, "event": event} | words).encode()))
-    return kept
+    """Return an account with these events."""
+    result = Account()
+    for at, event, values in events:
+        result.take(Report.read(json.dumps({"at": at, "event": event} | values).encode()))
+    return result
 
 
-def has(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
-    """An event that assigns these partitions."""
+def assigned(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
+    """Return an event that assigns these partitions."""
     return at, "assigned", {"partitions": partitions, "generation": 1}
 
 
-def gives(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
-    """An event that revokes these partitions."""
+def revoked(at: int, *partitions: int) -> tuple[int, str, dict[str, object]]:
+    """Return an event that revokes these partitions."""
     return at, "revoked", {"partitions": partitions, "generation": 1}
 
 
-def reads(at: int, first: int, last: int) -> tuple[int, str, dict[str, object]]:
-    """An event that delivers these records of partition 0."""
+def received(at: int, first: int, last: int) -> tuple[int, str, dict[str, object]]:
+    """Return an event that delivers these records of partition 0."""
     return at, "records", {"partition": 0, "first": first, "last": last}
 
 
-def commits(at: int, offset: int) -> tuple[int, str, dict[str, object]]:
-    """An event that commits this offset of partition 0."""
+def committed(at: int, offset: int) -> tuple[int, str, dict[str, object]]:
+    """Return an event that commits this offset of partition 0."""
     return at, "committed", {"offsets": [[0, offset]]}
 
 
-def test_doubles_finds_overlapping_owners_across_a_shorter_term() -> None:
+def test_double_owners_finds_all_owners_that_overlap_with_a_long_ownership() -> None:
     """A long ownership overlaps with each later owner, not only with the next one."""
-    found = doubles({"a": account(has(1, 0)), "b": account(has(2, 0), gives(3, 0)), "c": account(has(4, 0))})
-    assert [words.split(" from ")[0] for words in found] == ["0: b", "0: c"]
+    found = double_owners(
+        {"a": account(assigned(1, 0)), "b": account(assigned(2, 0), revoked(3, 0)), "c": account(assigned(4, 0))}
+    )
+    assert [text.split(" from ")[0] for text in found] == ["0: b", "0: c"]
 
 
-def test_doubles_accepts_a_partition_revoked_before_its_next_owner() -> None:
-    """Revocation and assignment may have the same millisecond, and a dead process owns nothing."""
-    first, second = account(has(1, 0, 1), gives(5, 0), has(8, 0)), account(has(5, 0), gives(8, 0))
-    assert doubles({"a": first, "b": second}) == []
-    dead = account(has(9, 7))
-    dead.ended_at = 10
-    assert doubles({"a": dead, "b": account(has(11, 7))}) == []
+def test_double_owners_accepts_a_partition_revoked_before_its_next_owner() -> None:
+    """Revocation and assignment may have the same millisecond, and an ended process owns no partition."""
+    first, second = account(assigned(1, 0, 1), revoked(5, 0), assigned(8, 0)), account(assigned(5, 0), revoked(8, 0))
+    assert double_owners({"a": first, "b": second}) == []
+    ended = account(assigned(9, 7))
+    ended.ended_at = 10
+    assert double_owners({"a": ended, "b": account(assigned(11, 7))}) == []
 
 
 def test_repetitions_finds_records_committed_before_the_assignment() -> None:
     """A new owner must begin at the latest commit before its assignment."""
-    first = account(has(1, 0), reads(2, 0, 9), commits(3, 10), reads(4, 10, 14), gives(5, 0))
-    assert repetitions({"a": first, "b": account(has(6, 0), reads(7, 10, 20))}) == []
-    assert len(repetitions({"a": first, "b": account(has(6, 0), reads(7, 9, 20))})) == 1
+    first = account(assigned(1, 0), received(2, 0, 9), committed(3, 10), received(4, 10, 14), revoked(5, 0))
+    assert repetitions({"a": first, "b": account(assigned(6, 0), received(7, 10, 20))}) == []
+    assert len(repetitions({"a": first, "b": account(assigned(6, 0), received(7, 9, 20))})) == 1
 
 
 def test_repetitions_finds_records_repeated_or_delivered_without_ownership() -> None:
-    """Uncommitted offsets excuse neither a repetition within one member nor a delivery without ownership."""
-    assert len(repetitions({"a": account(has(1, 0), reads(2, 0, 9), reads(3, 9, 11))})) == 1
-    assert len(repetitions({"a": account(has(1, 0), gives(2, 0), reads(3, 0, 9))})) == 1
+    """A member must not receive a record twice during one ownership, or without owning its partition."""
+    assert len(repetitions({"a": account(assigned(1, 0), received(2, 0, 9), received(3, 9, 11))})) == 1
+    assert len(repetitions({"a": account(assigned(1, 0), revoked(2, 0), received(3, 0, 9))})) == 1
 
 
 def test_repetitions_names_the_batch_the_commit_and_the_history() -> None:
-    """The text has the batch, the committed offset with its member and time, and all events around it."""
-    first = account(has(1, 0), reads(2, 0, 9), commits(3, 10), gives(5, 0))
-    second = account(has(6, 0), reads(7, 9, 20))
-    (words,) = repetitions({"a": first, "b": second})
-    told, *history = words.splitlines()
-    assert told == "b was given 0: 9..20 at 7, where it was to go on at 10 (a told of that commit at 3, it got 0 at 6)"
+    """The text has the batch, the committed offset with its member and time, and all events around the batch."""
+    first = account(assigned(1, 0), received(2, 0, 9), committed(3, 10), revoked(5, 0))
+    second = account(assigned(6, 0), received(7, 9, 20))
+    (text,) = repetitions({"a": first, "b": second})
+    violation, *history = text.splitlines()
+    assert violation == (
+        "b received 0: 9..20 at 7 instead of continuing at 10"
+        " (a reported this commit at 3; partition 0 was assigned at 6)"
+    )
     assert history == [
         "  1 a assigned [0] in generation 1",
-        "  2 a was given 0: 0..9",
+        "  2 a received 0: 0..9",
         "  3 a committed 0: 10",
         "  5 a revoked [0] in generation 1",
         "  6 b assigned [0] in generation 1",
-        "  7 b was given 0: 9..20",
+        "  7 b received 0: 9..20",
     ]
 
 
 def test_uncommitted_returns_records_after_the_last_commit_of_lost_partitions() -> None:
-    """A revocation or the process's death leaves the records after the last commit uncommitted."""
-    given_up = account(has(1, 0), reads(2, 0, 9), commits(3, 8), gives(4, 0), has(5, 0), reads(6, 8, 9))
+    """If a partition is revoked or the process ends, the records after the last commit are uncommitted."""
+    given_up = account(
+        assigned(1, 0), received(2, 0, 9), committed(3, 8), revoked(4, 0), assigned(5, 0), received(6, 8, 9)
+    )
     assert uncommitted(given_up) == {(0, 8): 1, (0, 9): 1}
     given_up.ended_at = 7
     assert uncommitted(given_up) == {(0, 8): 2, (0, 9): 2}
@@ -113,10 +120,10 @@ def test_lifetime_round_trips_through_json() -> None:
         (Client.KAFKA_PYTHON, "consumer", ()),
     ],
 )
-def test_lifetime_refuses_a_protocol_or_assignor_that_its_client_lacks(
+def test_lifetime_raises_for_a_protocol_or_assignor_that_its_client_lacks(
     client: Client, protocol: str, strategies: tuple[Strategy, ...]
 ) -> None:
-    """The constructor raises before a process is started in vain."""
+    """The constructor raises an error, so that no process is started with such arguments."""
     with pytest.raises(ValueError, match=client):
         Lifetime(
             client=client,

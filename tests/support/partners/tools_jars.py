@@ -1,4 +1,4 @@
-"""The jars of kafka-tools, which no broker needs: Maven resolves them once, and all runs of a user share them."""
+"""The jars of kafka-tools, which are not part of a broker: Maven fetches them once for all runs of a user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from consumer_membership.devbroker.java import cache_folder
 
-#: The last whose tools are on Maven Central; those of 4.4.0 are not.
+#: The newest version whose tools are on Maven Central; the tools of 4.4.0 are not.
 TOOLS_VERSION = "4.3.1"
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -31,7 +31,7 @@ _RESOLVE_TIMEOUT_S = 600
 
 
 def tools_classpath(version: str = TOOLS_VERSION) -> str:
-    """The argument for `java -cp`; the jars are fetched if needed.
+    """Return the argument for `java -cp`; fetch the jars if they are missing.
 
     Raises:
         RuntimeError: Maven is missing or failed; the text has its output.
@@ -46,7 +46,7 @@ def _fetch(version: str, kept: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise RuntimeError(
-            f"the jars of kafka-tools are not in {kept}, and mvn, which fetches them, is not on the PATH"
+            f"the jars of kafka-tools are not in {kept}, and mvn, which would fetch them, is not on the PATH"
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as scratch:
@@ -56,5 +56,5 @@ def _fetch(version: str, kept: Path) -> None:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False)
         if run.returncode:
             raise RuntimeError(f"Maven could not fetch kafka-tools: {run.stdout}{run.stderr}")
-        with suppress(OSError):  # of several processes one is first, and what it has is the same
+        with suppress(OSError):  # another process has fetched the same jars first
             output.rename(kept)
