@@ -1,7 +1,7 @@
-"""A member with everything around it played by hand: `Scene`, and scenes that begin in each state.
+"""`Scene` runs one member with a scripted environment; the functions below build scenes that begin in each state.
 
-The clock is a number, the jitter sits in the middle of its range (so that delays are exact), and the network and the
-application answer when a test orders it.
+The clock is a number, and jitter is fixed at the middle of its range, so delays are exact. The network and the
+application act only when a test calls a method of the scene.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_POLL_S = 300.0
 
 ORDERS, PAYMENTS = UUID(int=1), UUID(int=2)
 NAMES: Mapping[UUID, str] = {ORDERS: "orders", PAYMENTS: "payments"}
-#: Partitions as the protocol names them, and the same as applications name them.
+#: Partitions with topic ids, as the protocol names them. `named` returns them with topic names, as applications do.
 A0, A1, A2 = (TopicIdPartition(ORDERS, number) for number in range(3))
 B0, B1 = (TopicIdPartition(PAYMENTS, number) for number in range(2))
 
@@ -63,17 +63,17 @@ STEP_OF: Mapping[type[ef.StepEffect], ev.Step] = dict(
 
 
 def named(*partitions: TopicIdPartition) -> frozenset[TopicPartition]:
-    """These partitions by topic name."""
+    """Return these partitions with topic names."""
     return frozenset(TopicPartition(NAMES[p.topic_id], p.partition) for p in partitions)
 
 
 def at(offset: int, *partitions: TopicIdPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-    """This offset for each of these partitions."""
+    """Return this offset for each of these partitions."""
     return {partition: OffsetAndMetadata(offset=offset) for partition in named(*partitions)}
 
 
 class Scene:
-    """One member, its clock, and all that it ordered so far."""
+    """One member, its clock, and all effects that it has returned so far."""
 
     def __init__(self, **settings: object) -> None:
         self.ids = [f"member-{number}" for number in range(50, 0, -1)]
@@ -81,7 +81,7 @@ class Scene:
             self.ids.append(str(settings.pop("member_id")))
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
         self.member = MemberCore(
-            MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
+            MemberSettings(**values),  # type: ignore[arg-type]  # the test chooses the values
             CONSUMER_ONLY,
             new_member_id=self.ids.pop,
             jitter=lambda: 0.5,
@@ -91,16 +91,16 @@ class Scene:
         self.last: tuple[GroupEffect, ...] = ()
         self._settled = 0
 
-    # ---- looking ----
+    # ---- what the member did ----
 
     @property
     def context(self) -> MemberContext:
-        """The parts that members of both protocols have."""
+        """The parts of the member that both protocols share."""
         return self.member.context
 
     @property
     def protocol(self) -> ConsumerProtocol:
-        """The consumer protocol's part."""
+        """The member's consumer protocol."""
         protocol = self.member._protocol
         assert isinstance(protocol, ConsumerProtocol)
         return protocol
@@ -115,15 +115,15 @@ class Scene:
 
     @property
     def edges(self) -> list[tuple[MemberState, MemberState]]:
-        """The transitions so far."""
+        """The state transitions so far."""
         return [(change.old, change.new) for change in self.all(ef.StateChanged)]
 
     def all(self, kind: type[EffectT]) -> list[EffectT]:
-        """Every effect of a kind so far."""
+        """Return all effects of a kind so far."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def new(self, kind: type[EffectT]) -> list[EffectT]:
-        """The effects of a kind that the last event had."""
+        """Return the last event's effects of a kind."""
         return [effect for effect in self.last if isinstance(effect, kind)]
 
     @property
@@ -133,12 +133,12 @@ class Scene:
 
     @property
     def beats(self) -> list[ef.Heartbeat]:
-        """Every heartbeat so far."""
+        """All heartbeats so far."""
         return [order.heartbeat for order in self.all(ef.SendHeartbeat)]
 
     @property
     def new_beats(self) -> list[ef.Heartbeat]:
-        """The heartbeats that the last event had."""
+        """The last event's heartbeats."""
         return [order.heartbeat for order in self.new(ef.SendHeartbeat)]
 
     @property
@@ -152,7 +152,7 @@ class Scene:
 
     @property
     def request_id(self) -> int:
-        """The number of the latest heartbeat."""
+        """The request number of the latest heartbeat."""
         return self.all(ef.SendHeartbeat)[-1].request_id
 
     @property
@@ -162,25 +162,25 @@ class Scene:
     # ---- the clock ----
 
     def feed(self, event: ev.Event) -> Scene:
-        """Give the member an event now."""
+        """Pass an event to the member at the current time."""
         ordered = self.member.handle(event, self.now)
-        # Which protocol is spoken is `test_choice`'s.
+        # `test_choice` checks which protocol the member chooses.
         self.last = tuple(effect for effect in ordered if not isinstance(effect, ef.ProtocolChosen))
         self.effects += self.last
         return self
 
     def after(self, seconds: float) -> Scene:
-        """Let this much time pass at once."""
+        """Let this much time pass in one step."""
         self.now += seconds
         return self.feed(ev.TimePassed())
 
-    def until(self, is_so: Callable[[Scene], bool], limit_s: float = 600.0) -> Scene:
-        """Go from deadline to deadline until something is so."""
+    def until(self, condition: Callable[[Scene], bool], limit_s: float = 600.0) -> Scene:
+        """Advance the clock from deadline to deadline until the condition holds."""
         end = self.now + limit_s
-        while not is_so(self):
+        while not condition(self):
             deadline = self.member.next_deadline()
-            assert deadline is not None, "nothing is due any more"
-            assert deadline <= end, "not within the limit"
+            assert deadline is not None, "the member has no deadline"
+            assert deadline <= end, "the condition did not hold within the limit"
             self.now = max(self.now, deadline)
             self.feed(ev.TimePassed())
         return self
@@ -205,7 +205,7 @@ class Scene:
         failed: bool = False,
         step: ef.StepEffect | None = None,
     ) -> Scene:
-        """The application performed a step: the latest one, or this one."""
+        """The application completes this step, by default the latest one."""
         done = step or self.step
         kind = STEP_OF[type(done)]
         return self.feed(ev.StepFinished(attempt=done.attempt, step=kind, offsets=offsets or {}, failed=failed))
@@ -229,7 +229,7 @@ class Scene:
         interval_s: float = INTERVAL_S,
         request_id: int | None = None,
     ) -> Scene:
-        """The coordinator takes the latest heartbeat (or that one) well; without an epoch it stays as it is."""
+        """The coordinator accepts this heartbeat, by default the latest; by default the epoch stays unchanged."""
         return self.feed(
             ev.HeartbeatAnswered(
                 request_id=self.request_id if request_id is None else request_id,
@@ -242,31 +242,31 @@ class Scene:
     def reject(
         self, verdict: ev.Verdict, error: BrokerError, *, holder: str | None = None, request_id: int | None = None
     ) -> Scene:
-        """The coordinator refuses the latest heartbeat, or that one."""
+        """The coordinator rejects this heartbeat, by default the latest."""
         number = self.request_id if request_id is None else request_id
         return self.feed(ev.HeartbeatRejected(request_id=number, verdict=verdict, error=error, holder=holder))
 
     def fence(self, error: BrokerError = FENCED_EPOCH) -> Scene:
-        """The next heartbeat is refused: the coordinator does not know the member or its epoch."""
-        return self.in_touch().reject(ev.Verdict.REJOIN, error)
+        """The coordinator rejects the next heartbeat, because it does not know the member or its epoch."""
+        return self.with_heartbeat_in_flight().reject(ev.Verdict.REJOIN, error)
 
     def fail(self, error: BrokerError = GROUP_FULL) -> Scene:
         """The coordinator rejects the next heartbeat permanently."""
-        return self.in_touch().reject(ev.Verdict.FATAL, error)
+        return self.with_heartbeat_in_flight().reject(ev.Verdict.FATAL, error)
 
     def drop(self, *, retriable: bool = True) -> Scene:
-        """The latest heartbeat gets no answer."""
+        """The latest heartbeat fails without a response."""
         return self.feed(ev.HeartbeatFailed(request_id=self.request_id, reason="disconnected", retriable=retriable))
 
     def resolve(self, *topic_ids: UUID) -> Scene:
         return self.feed_names({topic_id: NAMES[topic_id] for topic_id in topic_ids})
 
     def feed_names(self, names: Mapping[UUID, str]) -> Scene:
-        """Metadata answers with these names."""
+        """A Metadata response with these names arrives."""
         return self.feed(ev.TopicIdsResolved(names=names))
 
     def offsets(self, offset: int = 0) -> Scene:
-        """The start offsets that were asked for last are there."""
+        """The start offsets of the latest request arrive."""
         asked = self.all(ef.FetchCommitted)[-1]
         return self.feed(ev.StartOffsetsFetched(attempt=asked.attempt, offsets=dict.fromkeys(asked.partitions, offset)))
 
@@ -277,7 +277,7 @@ class Scene:
         *,
         order: ef.CommitOffsets | None = None,
     ) -> Scene:
-        """The coordinator answers the latest commit, or that one."""
+        """The coordinator answers this commit, by default the latest."""
         asked = order or self.all(ef.CommitOffsets)[-1]
         return self.feed(
             ev.CommitAnswered(commit_id=asked.commit_id, verdict=verdict, errors=dict.fromkeys(asked.offsets, error))
@@ -285,18 +285,18 @@ class Scene:
 
     # ---- several events ----
 
-    def in_touch(self) -> Scene:
-        """Have an ordinary heartbeat in flight."""
+    def with_heartbeat_in_flight(self) -> Scene:
+        """If no ordinary heartbeat is in flight, let time pass until one is sent."""
         if self.protocol.heartbeats.in_flight is None:
             self.next_beat()
         return self
 
     def target(self, epoch: int, *partitions: TopicIdPartition) -> Scene:
-        """The coordinator's next answer carries this target."""
-        return self.in_touch().answer(epoch, partitions)
+        """The coordinator's next heartbeat response carries this target assignment."""
+        return self.with_heartbeat_in_flight().answer(epoch, partitions)
 
     def settle(self, *, answers: bool = True) -> Scene:
-        """Let application and network do what was ordered, well and at once, until nothing more is."""
+        """Let the application and the network complete every order at once and without errors, until none is left."""
         while self._settled < len(self.effects):
             effect = self.effects[self._settled]
             self._settled += 1
@@ -338,18 +338,18 @@ def stable(*partitions: TopicIdPartition, **settings: object) -> Scene:
 
 
 def revoking(**settings: object) -> Scene:
-    """RECONCILE at epoch 2: owns A0 and A1, and A1 is to be paused for its revocation."""
+    """RECONCILE at epoch 2: the member owns A0 and A1, and the pause of A1 before its revocation was ordered."""
     return stable(A0, A1, **settings).target(2, A0)
 
 
 def adding(**settings: object) -> Scene:
-    """RECONCILE at epoch 2: owns A0, and on_assign of A1 was ordered."""
+    """RECONCILE at epoch 2: the member owns A0, and on_assign of A1 was ordered."""
     return stable(A0, **settings).target(2, A0, A1).offsets()
 
 
 def acknowledging(**settings: object) -> Scene:
-    """ACK: an earlier heartbeat is still in flight, so that the acknowledgement waits."""
-    return adding(**settings).in_touch().finish()
+    """ACK: an earlier heartbeat is still in flight, so the acknowledgement waits."""
+    return adding(**settings).with_heartbeat_in_flight().finish()
 
 
 def fenced(**settings: object) -> Scene:
@@ -363,18 +363,18 @@ def stale(**settings: object) -> Scene:
 
 
 def unsubscribing(**settings: object) -> Scene:
-    """UNSUBSCRIBING: the pause of everything was ordered."""
+    """UNSUBSCRIBING: the pause of all partitions was ordered."""
     return stable(A0, **settings).leave()
 
 
 def handing_over(**settings: object) -> Scene:
-    """UNSUBSCRIBING: an announcement of `successor` was read, and the pause of everything was ordered."""
+    """UNSUBSCRIBING: the member read an announcement of `successor`, and the pause of all partitions was ordered."""
     scene = stable(A0, A1, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, **settings)
     return requested(scene.until(lambda s: bool(s.all(ef.ReadAnnouncements))))
 
 
 def requested(scene: Scene, successor: str = "successor", instance_id: str = "i") -> Scene:
-    """The announcements that were asked for last arrive: this successor is ready to take the member's place over."""
+    """The announcements of the latest request arrive: this successor is ready to take over the member's place."""
     order = scene.all(ef.ReadAnnouncements)[-1]
     announcement = HandOverAnnouncement(
         predecessor=scene.protocol.member_id, successor=successor, instance_id=instance_id
@@ -385,7 +385,7 @@ def requested(scene: Scene, successor: str = "successor", instance_id: str = "i"
 
 
 def leaving(**settings: object) -> Scene:
-    """UNSUBSCRIBING: everything was given up and the leave is in flight."""
+    """UNSUBSCRIBING: all partitions were released and the leave is in flight."""
     return unsubscribing(**settings).settle(answers=False)
 
 

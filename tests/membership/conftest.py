@@ -1,4 +1,4 @@
-"""What the tests of both protocols' tables look at."""
+"""A fixture that records the triggers which members fire, for the tests of both protocols' transition tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from consumer_membership.membership.states import MemberState, StateMachine
 
 @pytest.fixture
 def fired(monkeypatch: pytest.MonkeyPatch) -> list[Enum]:
-    """The triggers that members fire from here on, in order; a claim's are not among them."""
+    """The triggers that members fire during the test, in order, without the triggers of instance claims."""
     triggers: list[Enum] = []
     fire = StateMachine.fire
 
-    def noted(machine: StateMachine[Any], trigger: Enum) -> Enum:
+    def recorded(machine: StateMachine[Any], trigger: Enum) -> Enum:
         if isinstance(machine.state, MemberState | ClassicState):
             triggers.append(trigger)
         return fire(machine, trigger)
 
-    monkeypatch.setattr(StateMachine, "fire", noted)
+    monkeypatch.setattr(StateMachine, "fire", recorded)
     return triggers

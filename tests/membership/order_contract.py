@@ -1,6 +1,6 @@
-"""The rules for a member's orders after any event: the order contract of `effects`, and the protocol's rules.
+"""The rules for a member's effects after any event: the order contract of `effects`, and the protocol's rules.
 
-The checker is also the application: it derives the application's partitions from the performed steps.
+The checker also plays the application: it derives the application's partitions from the completed steps.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tests.membership.builders import STEP_OF, STEPS, Scene
 
 S = MemberState
 
-#: Within an attempt a step comes after those of lower rank; on_lost has an attempt of its own.
+#: Within an attempt, a step comes after the steps of lower rank; on_lost has its own attempt.
 _RANK = {ef.PausePartitions: 0, ef.RevokePartitions: 1, ef.AssignPartitions: 2, ef.LosePartitions: 3}
 
 
-def outsiders_show_nothing(view: MembershipView) -> None:
-    """A member outside the group shows no epoch and nothing of the group: a replacement may have that epoch."""
+def check_view_outside_group(view: MembershipView) -> None:
+    """Check that a member outside its group shows no epoch or assignment: a replacement may have the epoch."""
     if view.state in SILENT:
         assert (view.member_epoch, view.group_protocol) == (0, None), view
         assert (view.owned, view.target, view.unresolved, view.pending_revocation) == ({}, set(), 0, set()), view
@@ -32,7 +32,7 @@ class OrderContract:
         self.scene = scene
         self.state = scene.state
         self.in_flight = scene.protocol.heartbeats.in_flight
-        #: What the application holds, as far as it performed steps.
+        #: The partitions that the application holds after the steps that it has completed.
         self.held: set[TopicPartition] = set(scene.owned)
         self.paused: frozenset[TopicPartition] | None = frozenset()
         #: Steps that the application has not performed yet, in order.
@@ -42,7 +42,7 @@ class OrderContract:
         self._is_searching = scene.context.coordinator.searching_since is not None
         self._commits: set[int] = set()
         self._was_overdue = False
-        #: The commit that the running revocation owes.
+        #: The offsets that must be committed before the running revocation calls on_revoke.
         self.owed: Offsets = {}
         for effect in scene.effects:
             if isinstance(effect, STEPS):
@@ -60,19 +60,19 @@ class OrderContract:
         self.scene.feed(event)
         assert self.scene.protocol.member_epoch >= JOIN_EPOCH, (event, before)
         for number, effect in enumerate(self.scene.last):
-            self._check_effect(effect, self.scene.last[number + 1 :])  # type: ignore[arg-type]  # a consumer protocol's member
+            self._check_effect(effect, self.scene.last[number + 1 :])  # type: ignore[arg-type]  # the member uses the consumer protocol
         assert self.state is self.scene.state
-        outsiders_show_nothing(self.scene.view)
+        check_view_outside_group(self.scene.view)
         self._check_deadline()
 
     def perform(self, offsets: Offsets, *, failed: bool) -> None:
-        """The application performs the step that waits for it."""
+        """The application completes its outstanding step."""
         step = self.steps[0]
         kind = STEP_OF[type(step)]
         self.feed(ev.StepFinished(attempt=step.attempt, step=kind, offsets=offsets, failed=failed))
 
     def _performed(self, event: ev.StepFinished) -> None:
-        """What the application holds after a step, if it had that step to perform."""
+        """Update the application's partitions after a step, if the step was outstanding."""
         step = next((s for s in self.steps if (s.attempt, STEP_OF[type(s)]) == (event.attempt, event.step)), None)
         if step is None:
             return
@@ -114,25 +114,27 @@ class OrderContract:
                 if effect.new in SILENT or effect.new is S.JOINING:
                     self.in_flight = None
                 if effect.new is S.JOINING:
-                    assert self.held == set(), "a member joins again while the application holds partitions"
+                    assert self.held == set(), "the member joins again while the application holds partitions"
             case ef.SendHeartbeat():
                 self._check_heartbeat(effect, rest)
             case ef.FindCoordinator():
-                assert not self._is_searching, "two searches at once"
+                assert not self._is_searching, "two coordinator lookups at once"
                 self._is_searching = True
             case ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions():
                 self._check_step(effect)
             case ef.CommitOffsets():
-                assert effect.offsets, "a commit of nothing"
+                assert effect.offsets, "a commit without offsets"
                 assert effect.member_epoch != JOIN_EPOCH, "a commit without an epoch"
             case ef.CommitCompleted():
                 if effect.commit_id > 0:
-                    assert effect.commit_id in self._commits, "a commit that ends twice, or was never asked for"
+                    assert effect.commit_id in self._commits, "a commit completes twice, or was never requested"
                     self._commits.remove(effect.commit_id)
                 if self.owed and effect.offsets == self.owed:
                     self.owed = {}
             case ef.RaiseToApplication(problem=ef.Problem.FATAL):
-                assert any(isinstance(e, ef.StateChanged) and e.new is S.FATAL for e in rest), "an error without cause"
+                assert any(isinstance(e, ef.StateChanged) and e.new is S.FATAL for e in rest), (
+                    "a fatal error without a change to FATAL"
+                )
             case _:
                 pass
 
@@ -144,7 +146,7 @@ class OrderContract:
             takes_new_id = self.state is S.FENCED and beat.member_id != self.scene.protocol.member_id
             assert self.state is S.UNSUBSCRIBING or goes_stale or takes_new_id, f"a leave in {self.state}"
             if not goes_stale:
-                assert self.held == set(), "a leave before everything was given up"
+                assert self.held == set(), "a leave before all partitions were released"
             return
         assert self.state not in SILENT, f"a heartbeat in {self.state}"
         assert self.in_flight is None, "two ordinary heartbeats in flight"
@@ -154,7 +156,7 @@ class OrderContract:
             assert beat.owned == frozenset(), beat
         if beat.owned is not None:
             stated = self.scene.context.ownership.named(beat.owned)
-            message = f"the member states {sorted(stated)}, the application holds {sorted(self.held)}"
+            message = f"the member reports {sorted(stated)}, the application holds {sorted(self.held)}"
             assert self.held <= stated, message
             if any(isinstance(effect, ef.StateChanged) and effect.old is S.ACK for effect in rest):
                 assert stated == self.held, message
@@ -165,27 +167,27 @@ class OrderContract:
         if step.attempt > self.newest:
             self._rank, self.owed, self.steps = -1, {}, []
         assert rank > self._rank, f"{step} after a step of rank {self._rank}"
-        assert not self.steps, "two steps of one attempt at once"
+        assert not self.steps, "two outstanding steps of one attempt"
         self.newest, self._rank = step.attempt, rank
         self.steps = [step]
         match step:
             case ef.PausePartitions():
                 self.paused = step.partitions
             case ef.RevokePartitions():
-                assert step.partitions == self.paused, "what is revoked is what was paused"
-                assert not self.owed, "on_revoke before the commit was over"
+                assert step.partitions == self.paused, "the revoked partitions differ from the paused ones"
+                assert not self.owed, "on_revoke before the commit completed"
             case ef.AssignPartitions():
-                assert not (step.offsets.keys() & self.held), "assigned what is held"
+                assert not (step.offsets.keys() & self.held), "assigned partitions that the application already holds"
             case _:
                 pass
 
     def _check_deadline(self) -> None:
-        """A due action is taken at the latest by the next `TimePassed`: no busy loop."""
+        """Check that a due action is taken by the next `TimePassed`, so that the runtime does not spin."""
         deadline, now = self.scene.member.next_deadline(), self.scene.now
         if deadline is None or deadline > now:
             self._was_overdue = False
             return
-        message = f"due {now - deadline} s ago, and nothing is done"
+        message = f"an action has been due for {now - deadline} s, but no effect followed"
         assert self.scene.last or not self._was_overdue, message
         self._was_overdue = True
         self.feed(ev.TimePassed())

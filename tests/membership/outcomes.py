@@ -1,4 +1,4 @@
-"""What tests read off a scene's last effects."""
+"""Read results from a scene's last effects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.membership.builders import Scene
 
 
 def errors_of(scene: Scene) -> dict[int, BrokerError | None]:
-    """Each commit that the last event ended, with the one error of all its partitions (None: committed)."""
+    """Return each commit that the last event completed, with the one error of all its partitions (None: committed)."""
     found: dict[int, BrokerError | None] = {}
     for completed in scene.new(CommitCompleted):
         distinct = set(completed.errors.values()) or {None}
@@ -18,5 +18,5 @@ def errors_of(scene: Scene) -> dict[int, BrokerError | None]:
 
 
 def raised(scene: Scene) -> list[BrokerError]:
-    """Return what the application learned from the last event."""
-    return [told.error for told in scene.new(RaiseToApplication)]
+    """Return the errors that the last event raised to the application."""
+    return [effect.error for effect in scene.new(RaiseToApplication)]

@@ -1,4 +1,4 @@
-"""Each event in a plausible form and in hostile ones, for a scene in any state."""
+"""For a scene in any state: each event in a plausible form, and in forms that no correct peer sends."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ NOWHERE = TopicPartition("nowhere", 7)
 
 
 def scene_in(state: MemberState) -> Scene:
-    """A scene in this state, a heartbeat in flight where the state has heartbeats."""
+    """Return a scene in this state; if the state has heartbeats, one is in flight."""
     scene = IN_STATE[state]()
-    return scene.in_touch() if state in IN_GROUP or state is MemberState.UNSUBSCRIBING else scene
+    return scene.with_heartbeat_in_flight() if state in IN_GROUP or state is MemberState.UNSUBSCRIBING else scene
 
 
 def request_of(scene: Scene) -> int:
-    """The number of the latest heartbeat; 1 where there was none."""
+    """Return the request number of the latest heartbeat, or 1 if there was none."""
     return scene.all(ef.SendHeartbeat)[-1].request_id if scene.beats else 1
 
 
 def attempt_of(scene: Scene) -> int:
-    """The number of the latest attempt."""
+    """Return the number of the latest attempt."""
     return scene.context.reconciler.attempt
 
 
@@ -65,7 +65,7 @@ def _announcement_to(scene: Scene) -> HandOverAnnouncement:
     return HandOverAnnouncement(predecessor=scene.protocol.member_id, successor="newer", instance_id="i")
 
 
-#: What a healthy application, network or clock would say in this scene.
+#: For each event, a form that a correct application, network or clock could send in this scene.
 PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.Subscribed: lambda _: ev.Subscribed(subscription=Subscription(topics=frozenset({"orders", "more"}))),
     ev.Polled: lambda _: ev.Polled(delivered=True),
@@ -121,7 +121,7 @@ _ASSIGNMENTS: tuple[Assignment | None, ...] = (None, frozenset({B0}), frozenset(
 
 
 def hostile(scene: Scene) -> list[ev.Event]:
-    """What no correct broker and no correct application would say in this scene."""
+    """Return events that no correct broker and no correct application would send in this scene."""
     request, attempt = request_of(scene), attempt_of(scene)
     events: list[ev.Event] = [
         ev.Subscribed(subscription=Subscription()),

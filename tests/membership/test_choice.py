@@ -33,12 +33,12 @@ OFFSETS = {TopicPartition("orders", 0): OffsetAndMetadata(offset=7)}
 
 
 class Stage:
-    """One member of either protocol, its clock, and what it ordered."""
+    """One member of either protocol, its clock, and all effects that it has returned so far."""
 
     def __init__(self, protocols: ProtocolSettings = AUTO, **settings: object) -> None:
         ids = iter(f"member-{number}" for number in range(100))
         self.member = MemberCore(
-            MemberSettings(group_id="g", **settings),  # type: ignore[arg-type]  # a test's own words
+            MemberSettings(group_id="g", **settings),  # type: ignore[arg-type]  # the test chooses the values
             protocols,
             new_member_id=lambda: next(ids),
             jitter=lambda: 0.5,
@@ -60,28 +60,28 @@ class Stage:
         return [effect for effect in self.last if isinstance(effect, kind)]
 
     def joining(self) -> Stage:
-        """The application subscribed and polls, and the coordinator is known: a join goes out."""
+        """The application subscribes and polls, and the coordinator is found, so the member sends a join."""
         return self.feed(ev.Subscribed(subscription=ORDERS), ev.Polled(), ev.CoordinatorFound(coordinator=COORDINATOR))
 
     def refuse(self, error: BrokerError, verdict: ev.Verdict = ev.Verdict.FATAL) -> Stage:
-        """The consumer protocol's join is refused."""
+        """The coordinator refuses the consumer protocol's join."""
         request = self.all(ef.SendHeartbeat)[-1].request_id
         return self.feed(ev.HeartbeatRejected(request_id=request, verdict=verdict, error=error))
 
     def refuse_classic(self, error: BrokerError) -> Stage:
-        """The classic protocol's join is refused."""
+        """The coordinator refuses the classic protocol's join."""
         request = self.all(ex.SendJoin)[-1].request_id
         return self.feed(ex.JoinRejected(request_id=request, verdict=ex.ClassicVerdict.FATAL, error=error))
 
-    def let_in(self) -> Stage:
-        """The consumer protocol's join is answered."""
+    def accept(self) -> Stage:
+        """The coordinator accepts the consumer protocol's join."""
         request = self.all(ef.SendHeartbeat)[-1].request_id
         return self.feed(
             ev.HeartbeatAnswered(request_id=request, member_epoch=3, heartbeat_interval_s=5.0, assignment=frozenset())
         )
 
-    def let_in_classic(self) -> Stage:
-        """The classic protocol's join is answered, and the leader is another one."""
+    def accept_classic(self) -> Stage:
+        """The coordinator accepts the classic protocol's join; another member is the leader."""
         request = self.all(ex.SendJoin)[-1].request_id
         return self.feed(
             ex.JoinAnswered(request_id=request, generation=5, member_id="c-1", leader_id="c-0", protocol_name="range")
@@ -93,7 +93,7 @@ def test_auto_member_that_is_accepted_uses_the_consumer_protocol() -> None:
     stage = Stage().joining()
     assert stage.member.protocol is CONSUMER
     assert stage.all(ProtocolChosen) == []
-    stage.let_in()
+    stage.accept()
     assert stage.all(ProtocolChosen) == [ProtocolChosen(protocol=CONSUMER, reason="group.protocol=auto")]
     view = stage.member.view()
     assert (view.protocol, view.protocol_reason, view.group_protocol) == (CONSUMER, "group.protocol=auto", CONSUMER)
@@ -113,7 +113,7 @@ def test_auto_member_that_is_refused_joins_with_the_classic_protocol(error: Brok
     view = stage.member.view()
     assert (view.protocol, view.protocol_reason, view.state) == (CLASSIC, reason, MemberState.JOINING)
     assert stage.member.coordinator == COORDINATOR
-    assert stage.let_in_classic().member.view().member_epoch == 5
+    assert stage.accept_classic().member.view().member_epoch == 5
 
 
 def test_auto_member_does_not_convert_a_classic_group_with_members() -> None:
@@ -126,13 +126,13 @@ def test_auto_member_does_not_convert_a_classic_group_with_members() -> None:
     stage.refuse(CONFLICT)
     reason = "group.protocol=auto; the group has 2 classic members"
     assert stage.new(ProtocolChosen) == [ProtocolChosen(protocol=CLASSIC, reason=reason)]
-    assert stage.let_in_classic().member.view().protocol_reason == reason
+    assert stage.accept_classic().member.view().protocol_reason == reason
     assert not stage.all(ef.RaiseToApplication)
 
 
 def test_only_the_join_refuses_the_conversion() -> None:
     """A member's later heartbeats convert nothing. With group.protocol=consumer the join allows the conversion."""
-    stage = Stage(replace(AUTO, refuse_conversion=True)).joining().let_in()
+    stage = Stage(replace(AUTO, refuse_conversion=True)).joining().accept()
     stage.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"others"}))))
     assert [order.refuse_conversion for order in stage.all(ef.SendHeartbeat)] == [True, False]
     assert [order.refuse_conversion for order in Stage(CONSUMER_ONLY).joining().all(ef.SendHeartbeat)] == [False]
@@ -184,7 +184,7 @@ def test_refusal_of_both_protocols_is_fatal() -> None:
 
 def test_classic_member_of_a_converted_group_changes_back_to_consumer() -> None:
     """B23: After a successful join the member may try every protocol again. The group may have been converted since."""
-    stage = Stage().joining().refuse(NOT_CONVERTED, ev.Verdict.GROUP_GONE).let_in_classic()
+    stage = Stage().joining().refuse(NOT_CONVERTED, ev.Verdict.GROUP_GONE).accept_classic()
     rebalance = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
     sync = stage.all(ex.SendSync)[-1].request_id
     stage.feed(ex.SyncRejected(request_id=sync, verdict=ex.ClassicVerdict.REJOIN, error=rebalance))
@@ -193,7 +193,7 @@ def test_classic_member_of_a_converted_group_changes_back_to_consumer() -> None:
     stage.refuse_classic(INCONSISTENT)
     assert stage.member.protocol is CONSUMER
     assert stage.new(ef.SendHeartbeat)
-    assert stage.let_in().member.view().member_epoch == 3
+    assert stage.accept().member.view().member_epoch == 3
 
 
 def test_configured_classic_protocol_fails_with_the_brokers_error() -> None:
@@ -251,7 +251,7 @@ def test_answers_to_the_other_protocols_requests_are_dropped() -> None:
 
 def test_attempt_numbers_keep_growing_after_the_change() -> None:
     """The application's thread drops steps of older attempts, so the numbers must not restart."""
-    stage = Stage().joining().let_in()
+    stage = Stage().joining().accept()
     attempt = stage.member.newest_attempt
     gone = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
     stage.now += 10.0
@@ -274,6 +274,6 @@ def test_refusal_of_a_cancelled_join_is_ignored() -> None:
 def test_notes_are_reported_with_the_protocol_to_which_they_apply() -> None:
     """A note about options without effect is reported once its protocol is accepted, not when it is tried."""
     noted = ProtocolSettings(classic=RANGE, notes={CONSUMER: ("a",), CLASSIC: ("b",)})
-    assert [chosen.notes for chosen in Stage(noted).joining().let_in().all(ProtocolChosen)] == [("a",)]
-    fallen = Stage(noted).joining().refuse(TOO_OLD).let_in_classic()
+    assert [chosen.notes for chosen in Stage(noted).joining().accept().all(ProtocolChosen)] == [("a",)]
+    fallen = Stage(noted).joining().refuse(TOO_OLD).accept_classic()
     assert [chosen.notes for chosen in fallen.all(ProtocolChosen)] == [(), ("b",)]

@@ -33,7 +33,7 @@ from tests.membership.outcomes import errors_of
 
 
 def coordinator_at(now: float) -> tuple[EventContext, Coordinator]:
-    """A coordinator that is not known, in an event at this moment."""
+    """Return an unknown coordinator and the context of an event at this time."""
     event = EventContext()
     event.begin(now)
     return event, Coordinator(event, History(event))
@@ -119,7 +119,7 @@ def test_coordinator_that_is_found_again_changes_nothing() -> None:
     assert stable(A0).found().last == ()
 
 
-# ---- how often brokers are tried -------------------------------------------------------------------------------------
+# ---- how often the member looks the coordinator up -------------------------------------------------------------------
 
 
 def test_longest_pause_is_a_fifth_of_the_remaining_session() -> None:

@@ -21,12 +21,12 @@ STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
 
 
 def eager(*owned: object, **settings: object) -> Scene:
-    """STABLE with these partitions; from now on its callbacks receive the whole assignment."""
+    """Return a STABLE member with these partitions and eager callbacks."""
     return stable(*owned, **settings).subscribe("orders", "payments", is_eager=True)  # type: ignore[arg-type]
 
 
 def steps(scene: Scene, since: int = 0) -> list[tuple[str, frozenset[object]]]:
-    """Return the application's events, in order."""
+    """Return the application's steps since this effect, in order, with their partitions."""
     found: list[tuple[str, frozenset[object]]] = []
     for effect in scene.effects[since:]:
         match effect:
@@ -84,7 +84,7 @@ def test_retained_partitions_stay_claimed_between_eager_callbacks() -> None:
     """A complete heartbeat between the callbacks claims A0, and the view shows it as owned."""
     scene = eager(A0, A1).target(2, A0).finish().finish()
     assert (scene.owned, scene.view.pending_revocation) == (named(A0), frozenset())
-    assert scene.in_touch().drop().found().next_beat().owned == {A0}
+    assert scene.with_heartbeat_in_flight().drop().found().next_beat().owned == {A0}
 
 
 def test_pending_revocation_is_everything_until_eager_on_revoke_returns() -> None:
@@ -95,7 +95,7 @@ def test_pending_revocation_is_everything_until_eager_on_revoke_returns() -> Non
 def test_same_target_calls_no_eager_callback() -> None:
     """A rebalance that does not change this member's partitions calls no callback."""
     scene = eager(A0, A1)
-    scene.in_touch().answer(2, [A1, A0])
+    scene.with_heartbeat_in_flight().answer(2, [A1, A0])
     assert (scene.state, scene.new_steps) == (S.STABLE, [])
 
 
@@ -129,10 +129,10 @@ def test_newer_target_removes_revoked_partitions_without_on_revoke() -> None:
     """If A0 is removed between the two callbacks, on_assign receives an empty list and on_revoke is not repeated."""
     scene = eager(A0, A1).target(2, A0).finish().finish()
     since = len(scene.effects)
-    scene.in_touch().answer(3, [])
+    scene.with_heartbeat_in_flight().answer(3, [])
     attempt = scene.all(FetchCommitted)[-1].attempt
     scene.feed(StartOffsetsFailed(attempt=attempt, error=LOADING, retriable=True)).settle()
-    assert [told for told in steps(scene, since) if told[0] == "AssignPartitions"] == [
+    assert [step for step in steps(scene, since) if step[0] == "AssignPartitions"] == [
         ("AssignPartitions", frozenset())
     ]
     assert (scene.owned, scene.state) == (frozenset(), S.STABLE)

@@ -1,6 +1,7 @@
-"""Commits of partitions that the member gave up: refused locally, because another member may own them (rules 3.6).
+"""Commits of partitions that the member has released: the client refuses them, because another member may own them.
 
-A coordinator accepts such a commit while the member lives, and it would move the new owner's committed offset back.
+A coordinator accepts such a commit while the member is in its group, and it would move the new owner's committed offset
+back (rules 3.6).
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tests.membership.classic import scene as classic
 
 
 def given_up(**settings: object) -> Scene:
-    """STABLE with A0; A1 was given up."""
+    """STABLE with A0, after the release of A1."""
     return stable(A0, A1, **settings).target(2, A0).settle()
 
 
 def sent(scene: Scene | classic.ClassicScene) -> list[set[TopicPartition]]:
-    """The partitions of each commit that was sent."""
+    """Return the partitions of each commit that was sent."""
     return [set(order.offsets) for order in scene.all(CommitOffsets)]
 
 
 def errors(scene: Scene | classic.ClassicScene) -> dict[TopicPartition, BrokerError | None]:
-    """The errors of the only commit that has ended."""
+    """Return the errors of the only commit that has completed."""
     (completed,) = scene.all(CommitCompleted)
     return dict(completed.errors)
 
@@ -51,25 +52,25 @@ def test_commit_of_a_lost_partition_is_refused_while_the_member_joins_again() ->
     """After a fence another member may own the partition, also if this member gets it back with its next epoch."""
     scene = fenced().finish().commit(5, A0)
     assert errors(scene) == dict.fromkeys(named(A0), ASSIGNMENT_LOST)
-    assert sent(scene.in_touch().answer(7, [A0]).settle()) == []
+    assert sent(scene.with_heartbeat_in_flight().answer(7, [A0]).settle()) == []
 
 
 def test_commit_in_the_on_revoke_of_a_leave_that_was_overtaken_by_a_fence_is_refused() -> None:
-    """The member is out of its group: without a member id, an empty group would accept an offset from before."""
+    """The member is outside its group. A commit without a member id would succeed in an empty group."""
     scene = stable(A0, auto_commit=False).leave().finish().fence().commit(5, A0)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A0), ASSIGNMENT_LOST))
 
 
 def test_commit_after_the_on_lost_of_a_leave_that_was_overtaken_by_a_fence_is_refused() -> None:
-    """A worker of the application may not have noticed on_lost yet."""
+    """A worker thread of the application may not know yet that on_lost was called."""
     scene = stable(A0, auto_commit=False).leave().finish().fence().finish().commit(5, A0)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A0), ASSIGNMENT_LOST))
 
 
 def test_commit_of_a_partition_whose_on_assign_ran_before_a_fence_is_refused() -> None:
-    """The application may have received records of it: on_assign was ordered."""
+    """The application may have received records of the partition, because on_assign was ordered."""
     scene = stable(A0).target(2, A0, A1).offsets().fence().finish()
-    scene.in_touch().answer(7, [A0]).settle().commit(5, A1)
+    scene.with_heartbeat_in_flight().answer(7, [A0]).settle().commit(5, A1)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
 
 
@@ -89,7 +90,7 @@ def test_commit_of_a_regained_partition_is_sent() -> None:
 
 
 def test_commit_of_a_partition_that_returns_is_refused_before_on_assign() -> None:
-    """It is of the earlier assignment: the member between the two may have committed more."""
+    """The commit belongs to the earlier assignment; an owner in between may have committed newer offsets."""
     scene = given_up().target(3, A0, A1).commit(5, A1)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
 
@@ -101,12 +102,12 @@ def test_commit_inside_the_on_assign_of_a_regained_partition_is_sent() -> None:
 
 
 def test_commit_of_a_partition_that_the_member_never_owned_is_sent() -> None:
-    """Programs commit offsets on behalf of their group; the coordinator decides."""
+    """Programs may commit offsets on behalf of their group; the coordinator decides."""
     assert sent(given_up().commit(5, B0)) == [named(B0)]
 
 
 def test_commit_of_a_given_up_partition_that_is_assigned_by_hand_is_sent() -> None:
-    """The application assigned it itself, beside its subscription."""
+    """The application assigned the partition manually in addition to its subscription."""
     offsets = at(5, A1)
     scene = given_up()
     scene.feed(ev.CommitRequested(commit_id=1, offsets=offsets, timeout_s=60.0, by_hand=frozenset(offsets)))
@@ -114,18 +115,18 @@ def test_commit_of_a_given_up_partition_that_is_assigned_by_hand_is_sent() -> No
 
 
 def test_commit_of_a_given_up_partition_is_sent_if_the_configuration_allows_it() -> None:
-    """`allow.commit.revoked`: the coordinator decides, as with confluent-kafka."""
+    """With `allow.commit.revoked` the coordinator decides, as with confluent-kafka."""
     assert sent(given_up(may_commit_revoked=True).commit(5, A1)) == [named(A1)]
 
 
 def test_commit_between_on_revoke_and_the_leave_is_sent() -> None:
-    """The coordinator assigns a leaving member's partitions only after its leave."""
+    """The coordinator assigns a leaving member's partitions to others only after the leave."""
     scene = stable(A0, auto_commit=False).commit(4, A0, commit_id=9).leave().finish().finish().commit(5, A0)
     assert sent(scene) == [named(A0), named(A0)]
 
 
 def test_commit_after_a_leave_is_sent_without_member() -> None:
-    """A consumer without a group commits as it likes; the coordinator refuses that while the group has members."""
+    """A consumer outside a group may commit any partition; the coordinator refuses this while the group has members."""
     scene = given_up().leave().settle().commit(5, A1)
     assert [order.member_id for order in scene.all(CommitOffsets)] == [""]
 
@@ -134,12 +135,12 @@ def test_commit_after_a_leave_is_sent_without_member() -> None:
 
 
 def late(scene: classic.ClassicScene, *partitions: TopicPartition) -> classic.ClassicScene:
-    """A worker commits these partitions."""
+    """A worker thread commits these partitions."""
     return scene.feed(ev.CommitRequested(commit_id=1, offsets=classic.at(5, *partitions), timeout_s=60.0))
 
 
 def test_classic_commit_of_a_given_up_partition_is_refused() -> None:
-    """A cooperative member gave the partition up, and its next generation has begun."""
+    """A cooperative member released the partition, and its next generation has begun."""
     scene = classic.stable(classic.A0, classic.A1).rebalance().gather(2).share(classic.A0).settle().gather(3)
     scene.share(classic.A0).settle()
     late(scene, classic.A1)

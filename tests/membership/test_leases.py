@@ -1,7 +1,7 @@
-"""Leases in every state of both protocols: no event extends one beyond what an acknowledged request covers.
+"""Leases in every state of both protocols: no event extends a lease beyond the session that the coordinator confirmed.
 
-With `ownership.lease.enable`, records of a partition are handed out only until the send time of the last acknowledged
-heartbeat plus the session, less the margin. The view's `lease_until` is that limit for the shell.
+With `ownership.lease.enable`, records of a partition are delivered only until the send time of the last acknowledged
+heartbeat plus the session timeout, minus a margin. The view passes this limit to the runtime as `lease_until`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.membership.classic import scene as classic_scenes
 from tests.membership.classic.scene import EAGER, ClassicScene
 
 S, C = MemberState, ClassicState
-#: Sums of moments are not exact.
+#: Sums of times as floats are not exact.
 ROUNDING_S = 1e-6
 LEASES: Mapping[str, Any] = {"has_leases": True}
 STATIC: Mapping[str, Any] = {"has_leases": True, "instance_id": "i", "conflict_policy": ConflictPolicy.HAND_OVER}
@@ -54,11 +54,11 @@ def static_with_leases() -> Scene:
 
 
 def handing_over_with_leases() -> Scene:
-    """UNSUBSCRIBING for a successor."""
+    """UNSUBSCRIBING, because a successor takes the member's place over."""
     return requested(static_with_leases().until(lambda s: bool(s.all(ef.ReadAnnouncements))))
 
 
-#: A scene in each state of a KIP-848 member, several where it may hold partitions.
+#: A scene in each state of a KIP-848 member, and several scenes for states in which it may hold partitions.
 SCENES: Mapping[str, Callable[[], Scene]] = {
     "UNSUBSCRIBED": lambda: Scene(**LEASES).subscribe("orders"),
     "JOINING": lambda: joining(**LEASES),
@@ -74,7 +74,7 @@ SCENES: Mapping[str, Callable[[], Scene]] = {
     "UNSUBSCRIBING, hand-over": handing_over_with_leases,
     "FATAL": lambda: fatal(**LEASES),
 }
-#: The same of a classic member.
+#: A scene in each state of a classic member, and several for JOINING.
 CLASSIC_SCENES: Mapping[str, Callable[[], ClassicScene]] = {
     "UNSUBSCRIBED": lambda: ClassicScene(**LEASES).subscribe("a"),
     "PREPARING": lambda: classic_scenes.stable(classic_scenes.A0, assignors=(EAGER,), **LEASES).rebalance(),
@@ -97,7 +97,7 @@ CLASSIC_SCENES: Mapping[str, Callable[[], ClassicScene]] = {
 class LeaseChecker(ABC):
     """Feeds a scene and checks its lease after each event. Requests before the first event count as acknowledged.
 
-    It notes when each request of the member was sent, and which ones the coordinator acknowledged.
+    The checker records when the member sent each request, and which requests the coordinator acknowledged.
     """
 
     def __init__(self, scene: Scene | ClassicScene) -> None:
@@ -117,15 +117,15 @@ class LeaseChecker(ABC):
     @property
     @abstractmethod
     def session_s(self) -> float:
-        """The session that the lease may count."""
+        """The session timeout that the lease may assume."""
 
     def feed(self, event: object) -> None:
-        """Give the member an event; check its lease."""
+        """Pass an event to the member, and check its lease."""
         number = self.acknowledged(event)
         if number is not None:
             self._acknowledged_at = max(self._acknowledged_at, self._sent_at.get(number, self._acknowledged_at))
         if isinstance(event, ev.Suspended):
-            # The session went on, and this clock did not.
+            # The session continued during the suspension, but this clock did not.
             self._acknowledged_at -= event.seconds
             self._sent_at = {one: at - event.seconds for one, at in self._sent_at.items()}
         self.scene.feed(event)
@@ -153,24 +153,24 @@ class LeaseChecker(ABC):
 
 
 class ConsumerLeaseChecker(LeaseChecker):
-    """The leases of a KIP-848 member: its heartbeats count, and not those on behalf of other members."""
+    """The leases of a KIP-848 member: only its own heartbeats count, not those on behalf of other members."""
 
     def request_of(self, effect: object) -> int | None:
-        """Return the number of a heartbeat of this member."""
+        """Return the request number of a heartbeat of this member."""
         if not isinstance(effect, ef.SendHeartbeat) or effect.heartbeat.is_leave:
             return None
         is_own = effect.heartbeat.member_id == self.scene.protocol.member_id
         return effect.request_id if is_own else None
 
     def acknowledged(self, event: object) -> int | None:
-        """Return the number of a heartbeat that succeeded."""
+        """Return the request number of a heartbeat that succeeded."""
         if isinstance(event, ev.HeartbeatAnswered) and event.member_epoch > JOIN_EPOCH:
             return event.request_id
         return None
 
     @property
     def session_s(self) -> float:
-        """The reported session timeout, or two heartbeat intervals, which any session contains."""
+        """The reported session timeout, or else two heartbeat intervals: every session lasts at least that long."""
         view = self.scene.view
         if view.session_timeout_s is not None or view.heartbeat_interval_s is None:
             return view.session_timeout_s or DEFAULT_SESSION_S
@@ -178,14 +178,14 @@ class ConsumerLeaseChecker(LeaseChecker):
 
 
 class ClassicLeaseChecker(LeaseChecker):
-    """The leases of a classic member: joins, syncs and heartbeats count, also a heartbeat during a rebalance."""
+    """The leases of a classic member: joins, syncs and heartbeats count, including heartbeats during a rebalance."""
 
     def request_of(self, effect: object) -> int | None:
-        """Return the number of a JoinGroup, SyncGroup or Heartbeat."""
+        """Return the request number of a JoinGroup, SyncGroup or Heartbeat."""
         return effect.request_id if isinstance(effect, ex.SendJoin | ex.SendSync | ex.SendClassicHeartbeat) else None
 
     def acknowledged(self, event: object) -> int | None:
-        """Return the number of the request of which this is the success."""
+        """Return the request number of a successful response."""
         match event:
             case ex.JoinAnswered() | ex.SyncAnswered() | ex.ClassicHeartbeatAnswered():
                 return event.request_id
@@ -201,29 +201,29 @@ class ClassicLeaseChecker(LeaseChecker):
 
 
 def test_scenes_cover_every_state_of_both_protocols() -> None:
-    """A new state needs a scene here."""
+    """Each state has at least one scene."""
     assert {make().state for make in SCENES.values()} == set(MemberState)
     assert {make().state for make in CLASSIC_SCENES.values()} == set(ClassicState)
 
 
 def test_plausible_events_cover_every_event_of_both_protocols() -> None:
-    """Each event is fed in each state below."""
+    """Each event of both protocols has a plausible form, so the tests below cover it."""
     assert set(sample_events.PLAUSIBLE) == set(get_args(ev.Event))
     assert set(classic_sample_events.plausible(CLASSIC_SCENES["STABLE"]())) == set(classic_sample_events.EVENTS)
 
 
 def test_lease_beyond_the_last_acknowledged_heartbeat_is_reported() -> None:
-    """The check can fail: here the checker did not receive the response that extended the lease."""
+    """The checker fails if a lease is too long: this checker did not receive the response that extended the lease."""
     checker = ConsumerLeaseChecker(SCENES["STABLE"]())
     checker.after(3.0)
-    checker.scene.in_touch().answer()
+    checker.scene.with_heartbeat_in_flight().answer()
     with pytest.raises(AssertionError, match="is later than"):
         checker.feed(ev.TimePassed())
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_event_extends_the_lease_of_a_member_without_an_acknowledged_heartbeat(name: str) -> None:
-    """Each event, plausible or hostile, in each state that may hold partitions, with half an interval after it."""
+    """The test feeds each event, plausible or hostile, in each scene, and lets half an interval pass after each."""
     events = [
         *(make(SCENES[name]()) for make in sample_events.PLAUSIBLE.values()),
         *sample_events.hostile(SCENES[name]()),
@@ -238,7 +238,7 @@ def test_no_event_extends_the_lease_of_a_member_without_an_acknowledged_heartbea
 
 @pytest.mark.parametrize("name", CLASSIC_SCENES)
 def test_no_event_extends_the_lease_of_a_classic_member_without_an_acknowledged_request(name: str) -> None:
-    """The same for each event of the classic protocol in each of its states."""
+    """The test feeds each event of the classic protocol in each scene, and lets time pass after each."""
     make = CLASSIC_SCENES[name]
     for event in (*classic_sample_events.plausible(make()).values(), *classic_sample_events.hostile(make())):
         checker = ClassicLeaseChecker(make())

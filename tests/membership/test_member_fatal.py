@@ -56,7 +56,7 @@ def test_fatal_error_during_revocation_completes_the_leave() -> None:
 
 def test_fatal_error_after_the_leave_was_sent_loses_nothing() -> None:
     """M94: A fatal error while the leave is in flight completes it without on_lost, because no partition is held."""
-    scene = unsubscribing().in_touch()
+    scene = unsubscribing().with_heartbeat_in_flight()
     ordinary = scene.request_id
     scene.finish().finish()
     scene.reject(Verdict.FATAL, GROUP_FULL, request_id=ordinary)
@@ -91,7 +91,7 @@ def refused_pattern() -> Scene:
 @pytest.mark.parametrize(("build", "ends"), [(refused_pattern, True), (fatal, False)])
 def test_fatal_error_states_whether_another_subscription_ends_it(build: Callable[[], Scene], *, ends: bool) -> None:
     """The fatal error itself states whether another subscription ends it."""
-    assert [told.ends_with_subscription for told in build().all(RaiseToApplication)] == [ends]
+    assert [effect.ends_with_subscription for effect in build().all(RaiseToApplication)] == [ends]
 
 
 def test_another_subscription_ends_the_fatal_error_of_a_refused_pattern() -> None:
@@ -120,10 +120,10 @@ def test_leave_of_a_fatal_member_completes_at_once() -> None:
 
 def test_group_not_found_makes_the_member_rejoin() -> None:
     """H35: A member whose group no longer exists loses its partitions and joins at epoch 0, unlike Java."""
-    scene = stable(A0).in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
+    scene = stable(A0).with_heartbeat_in_flight().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, raised(scene)) == (S.FENCED, [])
     scene.finish()
-    assert (scene.state, scene.in_touch().beats[-1].member_epoch) == (S.JOINING, 0)
+    assert (scene.state, scene.with_heartbeat_in_flight().beats[-1].member_epoch) == (S.JOINING, 0)
 
 
 def test_group_not_found_is_fatal_for_a_join() -> None:

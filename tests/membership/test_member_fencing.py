@@ -78,7 +78,7 @@ def test_fence_while_the_leave_is_in_flight_ends_the_membership() -> None:
 
     No partition is lost, and no second leave is sent.
     """
-    scene = unsubscribing().in_touch()
+    scene = unsubscribing().with_heartbeat_in_flight()
     ordinary = scene.request_id
     scene.finish().finish()
     assert scene.beats[-1].is_leave
@@ -119,13 +119,13 @@ def test_fence_orders_the_loss_before_anything_else() -> None:
 
 def test_unsent_commit_fails_with_assignment_lost_at_a_fence() -> None:
     """A fence ends an unsent commit with ASSIGNMENT_LOST."""
-    scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed")).commit(5, A0).fence()
+    scene = stable(A0).with_heartbeat_in_flight().feed(CoordinatorLost(reason="closed")).commit(5, A0).fence()
     assert errors_of(scene) == {1: ASSIGNMENT_LOST}
 
 
 def test_refused_commit_keeps_its_error_at_a_fence() -> None:
     """A commit that waits for its next attempt ends at the fence with the coordinator's error."""
-    scene = stable(A0).in_touch().commit(5, A0).committed(CommitVerdict.RETRY, LOADING).fence()
+    scene = stable(A0).with_heartbeat_in_flight().commit(5, A0).committed(CommitVerdict.RETRY, LOADING).fence()
     assert errors_of(scene) == {1: LOADING}
 
 
@@ -144,7 +144,7 @@ def test_commit_without_answer_at_a_fence_is_not_sent_again() -> None:
 
 
 def test_leaving_member_that_is_fenced_ignores_the_leave_answer() -> None:
-    """A member that is fenced while it leaves has left; a late answer to its leave changes nothing."""
+    """A member that is fenced while it leaves has left; a late response to its leave changes nothing."""
     scene = leaving()
     request = scene.request_id
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)

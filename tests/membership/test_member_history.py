@@ -13,7 +13,7 @@ S = MemberState
 
 
 def rebalances(scene: Scene) -> list[tuple[MemberState, float]]:
-    """How each RECONCILE ended, and how many seconds it took."""
+    """Return how each RECONCILE ended, and how many seconds it took."""
     found, since = [], 0.0
     for change in scene.view.transitions:
         if change.new is S.RECONCILE:
@@ -31,7 +31,7 @@ def test_failed_heartbeat_ends_a_rebalance_only_where_one_was_running() -> None:
 
 def test_retriable_refusal_ends_no_rebalance() -> None:
     """M130: A loading coordinator does not fail a rebalance, although Java counts one."""
-    assert rebalances(adding().in_touch().reject(Verdict.RETRY, LOADING)) == [(S.ACK, 0.0)]
+    assert rebalances(adding().with_heartbeat_in_flight().reject(Verdict.RETRY, LOADING)) == [(S.ACK, 0.0)]
 
 
 def test_successful_rebalance_can_be_timed() -> None:

@@ -94,13 +94,13 @@ def test_repeated_fences_are_spaced_by_a_backoff() -> None:
     for _ in range(3):
         scene.fence()
         fenced_at = scene.now
-        scene.in_touch()
+        scene.with_heartbeat_in_flight()
         waited.append(round(scene.now - fenced_at, 3))
     assert waited == [0.0, 0.2, 0.4]
 
 
 def test_repeated_epoch_changes_nothing() -> None:
-    """M06: An answer that repeats the epoch changes nothing visible and does not advance the next heartbeat."""
+    """M06: A response that repeats the epoch changes nothing visible and does not advance the next heartbeat."""
     scene = stable(A0)
     before = scene.view
     scene.after(5.0).answer(1)
@@ -109,7 +109,7 @@ def test_repeated_epoch_changes_nothing() -> None:
 
 def test_new_epoch_is_sent_with_the_next_commit() -> None:
     """M06: The next commit carries the new epoch."""
-    scene = stable(A0).in_touch().answer(7).commit(3, A0)
+    scene = stable(A0).with_heartbeat_in_flight().answer(7).commit(3, A0)
     assert scene.new(CommitOffsets)[0].member_epoch == 7
 
 
@@ -160,7 +160,7 @@ def test_refused_heartbeat_changes_neither_epoch_nor_interval_nor_target(verdict
     """M11: An error response changes neither epoch nor interval nor target."""
     scene = stable(A0)
     before = scene.view
-    after = scene.in_touch().reject(verdict, LOADING).view
+    after = scene.with_heartbeat_in_flight().reject(verdict, LOADING).view
     assert (after.member_epoch, after.heartbeat_interval_s, after.target, after.owned, after.state) == (
         before.member_epoch,
         before.heartbeat_interval_s,
@@ -194,5 +194,5 @@ def test_epoch_zero_request_is_full_and_owns_nothing() -> None:
 
 def test_fence_while_leaving_ends_the_membership_without_an_id_change() -> None:
     """A fence during a leave ends the membership, and the member keeps its id."""
-    scene = unsubscribing().in_touch().reject(Verdict.REJOIN, FENCED_EPOCH)
+    scene = unsubscribing().with_heartbeat_in_flight().reject(Verdict.REJOIN, FENCED_EPOCH)
     assert (scene.state, scene.view.member_id) == (MemberState.UNSUBSCRIBED, "member-1")

@@ -97,7 +97,7 @@ def test_changed_subscription_is_sent_at_once() -> None:
 
 def test_repeating_a_changed_subscription_keeps_it_urgent() -> None:
     """Repeating a subscription while a heartbeat is in flight keeps it urgent."""
-    scene = stable(A0).in_touch().subscribe("invoices").subscribe("invoices").answer()
+    scene = stable(A0).with_heartbeat_in_flight().subscribe("invoices").subscribe("invoices").answer()
     assert [beat.topics for beat in scene.new_beats] == [("invoices",)]
 
 

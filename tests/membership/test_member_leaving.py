@@ -219,7 +219,7 @@ def test_late_leave_answer_does_not_affect_a_member_that_rejoined() -> None:
 
 def test_new_target_is_ignored_while_leaving() -> None:
     """M110: A leaving member ignores new assignments, but adopts the epoch for its commits."""
-    scene = stable(A0).in_touch().leave()
+    scene = stable(A0).with_heartbeat_in_flight().leave()
     scene.answer(6, [A0, A1])
     assert (scene.state, scene.view.target, scene.view.member_epoch) == (S.UNSUBSCRIBING, named(A0), 6)
     assert scene.finish(at(3, A0)).new(CommitOffsets)[0].member_epoch == 6
@@ -253,7 +253,7 @@ def test_member_whose_join_is_in_flight_sends_a_leave() -> None:
 
 def test_leave_is_sent_while_another_heartbeat_is_in_flight() -> None:
     """H21: The leave does not wait for a heartbeat in flight, whose response then changes nothing."""
-    scene = stable(A0).in_touch()
+    scene = stable(A0).with_heartbeat_in_flight()
     ordinary = scene.request_id
     scene.leave().finish().finish()
     assert scene.new_beats[0].is_leave
@@ -312,12 +312,12 @@ UNREACHABLE = BrokerError(code=-195, name="_TRANSPORT", message="No broker can b
 
 
 def unreachable(scene: Scene) -> Scene:
-    """No broker can be reached any more."""
+    """Report that no broker can be reached any more."""
     return scene.feed(CoordinatorLost(reason="closed")).feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False))
 
 
-def gone_after(scene: Scene) -> float:
-    """How long it takes from now until the leave is over, in seconds."""
+def leave_duration_s(scene: Scene) -> float:
+    """Return how many seconds pass until the leave has completed."""
     begun = scene.now
     scene.until(lambda s: bool(s.new(LeaveCompleted)))
     return round(scene.now - begun, 3)
@@ -326,14 +326,14 @@ def gone_after(scene: Scene) -> float:
 def test_leave_waits_one_second_for_unreachable_brokers() -> None:
     """If no broker can be reached and nothing has to be committed, closing takes one second."""
     scene = unreachable(stable(A0)).leave().finish().finish()
-    assert (gone_after(scene), scene.state, scene.all(CommitCompleted)) == (1.0, S.UNSUBSCRIBED, [])
+    assert (leave_duration_s(scene), scene.state, scene.all(CommitCompleted)) == (1.0, S.UNSUBSCRIBED, [])
 
 
 def test_leave_waits_its_full_timeout_for_a_broker_that_answers() -> None:
     """If a broker responds but does not know the coordinator yet, the full timeout applies."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=LOADING, is_final=False)).leave().finish().finish()
-    assert gone_after(scene) == 10.0
+    assert leave_duration_s(scene) == 10.0
 
 
 @pytest.mark.parametrize(("since_s", "expected"), [(0.0, 10.0), (6.0, 4.0), (60.0, 1.0)])
@@ -349,12 +349,12 @@ def test_commit_in_a_leave_counts_how_long_the_brokers_were_unreachable_before(s
     assert (round(scene.now - begun, 3), error and error.name) == (expected, "_WAIT_COORD")
     assert "connection refused" in str(error)
     scene.finish()
-    assert gone_after(scene) == 0.0
+    assert leave_duration_s(scene) == 0.0
 
 
 def test_group_not_found_while_leaving_ends_the_membership() -> None:
     """H34: GROUP_ID_NOT_FOUND completes the leave, and nothing is raised."""
-    scene = unsubscribing().in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
+    scene = unsubscribing().with_heartbeat_in_flight().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, scene.new(LeaveCompleted), scene.new(RaiseToApplication)) == (S.UNSUBSCRIBED, DONE, [])
 
 

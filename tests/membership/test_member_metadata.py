@@ -15,8 +15,8 @@ from tests.membership.builders import A0, A1, B0, B1, ORDERS, PAYMENTS, Scene, j
 S = MemberState
 
 
-def partly(**settings: object) -> Scene:
-    """RECONCILE at epoch 1: A0 is taken and acknowledged, B0's topic has no name."""
+def partly_resolved(**settings: object) -> Scene:
+    """RECONCILE at epoch 1: A0 is assigned and acknowledged, but the topic of B0 has no name yet."""
     return joining(**settings).answer(1, [A0, B0]).resolve(ORDERS).offsets().finish().answer()
 
 
@@ -27,7 +27,7 @@ def acknowledgements(scene: Scene) -> int:
 
 def test_resolved_partitions_are_assigned_first_and_the_rest_when_the_name_arrives() -> None:
     """M50: The member assigns and acknowledges A while B has no name; B's name completes the same target."""
-    scene = partly()
+    scene = partly_resolved()
     assert (scene.state, scene.beats[-1].owned, scene.view.unresolved) == (S.RECONCILE, {A0}, 1)
     scene.resolve(PAYMENTS).offsets().finish()
     assert (scene.state, scene.beats[-1].owned, scene.view.unresolved) == (S.STABLE, {A0, B0}, 0)
@@ -35,7 +35,7 @@ def test_resolved_partitions_are_assigned_first_and_the_rest_when_the_name_arriv
 
 def test_late_metadata_completes_the_assignment() -> None:
     """M51: Names that arrive late call on_assign for the missing partitions only."""
-    scene = partly().resolve(PAYMENTS).offsets()
+    scene = partly_resolved().resolve(PAYMENTS).offsets()
     assert scene.new(AssignPartitions)[0].offsets == dict.fromkeys(named(B0), 0)
 
 
@@ -67,15 +67,15 @@ def test_unresolved_target_is_reconciled_when_its_names_arrive() -> None:
 
 def test_unresolved_part_is_kept_until_resolved() -> None:
     """M56: Heartbeats without changes and Metadata responses without names keep the unresolved rest."""
-    scene = partly()
+    scene = partly_resolved()
     for _ in range(5):
-        scene.resolve().in_touch().answer(1, [A0, B0])
+        scene.resolve().with_heartbeat_in_flight().answer(1, [A0, B0])
     assert (scene.state, scene.view.unresolved, scene.owned) == (S.RECONCILE, 1, named(A0))
 
 
 def test_names_alone_start_the_reconciliation() -> None:
     """M57: The Metadata response itself continues the reconciliation, without a heartbeat or a poll."""
-    assert partly().resolve(PAYMENTS).kinds == ["FetchCommitted"]
+    assert partly_resolved().resolve(PAYMENTS).kinds == ["FetchCommitted"]
 
 
 def test_metadata_is_requested_again_while_ids_are_unresolved() -> None:
@@ -111,7 +111,7 @@ def test_revocation_uses_the_topic_name_of_the_assignment() -> None:
 
 def test_partial_acknowledgement_is_made_once_for_a_target() -> None:
     """M60: While names are missing the member acknowledges each partial assignment once (KAFKA-20145)."""
-    scene = partly()
+    scene = partly_resolved()
     before = acknowledgements(scene)
     for _ in range(10):
         scene.resolve().after(0.5).poll()
@@ -135,7 +135,7 @@ def test_first_acknowledgement_waits_for_the_first_metadata_response() -> None:
 
 def test_target_without_the_unresolved_topic_ends_stable_without_callbacks() -> None:
     """If the broker assigns the unnamed topic to another member, this member acknowledges without a step."""
-    scene = partly()
+    scene = partly_resolved()
     steps = len([effect for effect in scene.effects if isinstance(effect, AssignPartitions | PausePartitions)])
     scene.target(2, A0)
     assert scene.state is S.STABLE

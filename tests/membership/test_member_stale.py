@@ -28,7 +28,7 @@ S = MemberState
 
 
 def expired(scene: Scene) -> tuple[MemberState, list[int]]:
-    """The state after the poll interval, and the epochs of the heartbeats that this had."""
+    """Return the state after the poll interval, and the epochs of the heartbeats that the timeout caused."""
     scene.after(MAX_POLL_S)
     return scene.state, [beat.member_epoch for beat in scene.new_beats]
 

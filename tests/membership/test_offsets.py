@@ -40,12 +40,12 @@ TOO_LARGE = BrokerError(code=12, name="OFFSET_METADATA_TOO_LARGE")
 
 
 def sent(scene: Scene) -> list[CommitOffsets]:
-    """The commits that the last event had."""
+    """Return the OffsetCommit requests that the last event caused."""
     return scene.new(CommitOffsets)
 
 
 def next_commit(scene: Scene) -> CommitOffsets:
-    """Let time pass until the next OffsetCommit, the member polling and heartbeating as it should."""
+    """Let time pass until the next OffsetCommit, while the member polls and heartbeats as usual."""
     before = len(scene.all(CommitOffsets))
     while len(scene.all(CommitOffsets)) == before:
         deadline = scene.member.next_deadline()
@@ -60,7 +60,7 @@ def next_commit(scene: Scene) -> CommitOffsets:
     return scene.all(CommitOffsets)[-1]
 
 
-# ---- who commits ----
+# ---- the identity in a commit ----
 
 
 def test_commit_carries_the_member_epoch_and_instance_at_sending() -> None:
@@ -203,7 +203,7 @@ def test_commit_outside_the_group_fails_at_once() -> None:
 
 def test_stale_commit_is_retried_with_the_next_epoch_at_once() -> None:
     """After STALE_MEMBER_EPOCH the commit waits for the next epoch and is then sent without a backoff."""
-    scene = stable(A0).in_touch().commit(5, A0).committed(CommitVerdict.STALE_EPOCH, STALE)
+    scene = stable(A0).with_heartbeat_in_flight().commit(5, A0).committed(CommitVerdict.STALE_EPOCH, STALE)
     assert sent(scene) == []
     assert [(order.member_epoch, order.offsets) for order in sent(scene.answer(2))] == [(2, at(5, A0))]
 
@@ -224,7 +224,7 @@ def test_stale_commit_drops_revoked_partitions() -> None:
     scene = revoking(auto_commit=False).commit(5, A1)
     order = scene.all(CommitOffsets)[-1]
     scene.finish().committed(CommitVerdict.STALE_EPOCH, STALE, order=order)
-    scene.finish().in_touch().answer(3)
+    scene.finish().with_heartbeat_in_flight().answer(3)
     assert [done.errors for done in scene.all(CommitCompleted)] == [dict.fromkeys(named(A1), ASSIGNMENT_LOST)]
     assert len(scene.all(CommitOffsets)) == 1
 
@@ -278,13 +278,13 @@ def test_commit_is_retried_if_another_error_follows_an_unknown_topic() -> None:
 
 
 def absent(scene: Scene) -> Scene:
-    """No broker can be reached any more."""
+    """Report that no broker can be reached any more."""
     return scene.feed(CoordinatorLost(reason="closed")).feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False))
 
 
 @pytest.mark.parametrize(("session_s", "expected"), [(None, 45.0), (6.0, 6.0)])
 def test_commit_waits_for_a_coordinator_as_long_as_the_session_lasts(session_s: float | None, expected: float) -> None:
-    """The commit fails when the session has ended, because its partitions are then another member's.
+    """The commit fails when the session has ended, because then its partitions may belong to another member.
 
     The error has librdkafka's code and names the cause.
     """
@@ -389,7 +389,7 @@ def test_positions_have_one_request_in_flight() -> None:
 
 
 def test_interval_commit_has_one_request_in_flight() -> None:
-    """The next interval commit is not sent before the coordinator has answered the last one."""
+    """The next interval commit is not sent before the coordinator has responded to the last one."""
     scene = interval(stable(A0, auto_commit_interval_s=1.0), A0)
     before = len(scene.all(CollectPositions))
     for _ in range(20):

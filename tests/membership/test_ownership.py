@@ -10,7 +10,7 @@ from tests.membership.builders import A0, A1, A2, B0, NAMES, ORDERS, named
 
 
 def owning(*partitions: TopicIdPartition, target: frozenset[TopicIdPartition] | None = None) -> Ownership:
-    """These are owned, taken at epoch 3; all names are known."""
+    """Return an ownership with these partitions, assigned at epoch 3, and all topic names."""
     ownership = Ownership()
     ownership.resolve(NAMES)
     ownership.take_target(frozenset(partitions))

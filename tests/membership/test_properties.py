@@ -1,4 +1,4 @@
-"""Property tests: every event in every state, and a member among peers that act in any order."""
+"""Property tests: every event in every state, and a member whose peers act in any order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ S = MemberState
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
 PAIRS = [(state, kind) for state in MemberState for kind in EVENTS]
 
-#: The states in which the core drops an event unread; written out here, so that a change of `IGNORED` is seen.
+#: The states in which the core drops an event unread. The table repeats `IGNORED`, so that a change of it is noticed.
 DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
     ev.HeartbeatAnswered: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
     ev.HeartbeatRejected: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
@@ -56,7 +56,7 @@ DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
 
 
 def name_of(value: object) -> str:
-    """How a test's id names a state or an event."""
+    """Return the name of a state or an event in a test's id."""
     return value.__name__ if isinstance(value, type) else str(value)
 
 
@@ -90,8 +90,8 @@ def test_ignored_event_changes_nothing(state: MemberState, kind: type[ev.Event])
     twin = scene_in(state).feed(ev.TimePassed())
     events = [event for event in (PLAUSIBLE[kind](twin), *hostile(twin)) if isinstance(event, kind)]
     for event in events:
-        told = scene_in(state).feed(event)
-        assert (told.last, told.view) == (twin.last, twin.view), event
+        scene = scene_in(state).feed(event)
+        assert (scene.last, scene.view) == (twin.last, twin.view), event
 
 
 @pytest.mark.slow
@@ -119,9 +119,10 @@ def test_hostile_events_in_a_row_break_no_rule(state: MemberState) -> None:
             scene.now += 0.3
 
 
-# ---- a member among peers that do anything in any order -------------------------------------------------------------
+# ---- a member whose peers act in any order --------------------------------------------------------------------------
 
-#: Deterministic, so that a red build stays red; `MEMBERSHIP_EXAMPLES` widens the search by hand.
+#: The default run is deterministic, so that a failing build keeps failing. `MEMBERSHIP_EXAMPLES` widens a manual
+#: search.
 EXAMPLES = int(os.environ.get("MEMBERSHIP_EXAMPLES", "60"))
 IS_WIDE = "MEMBERSHIP_EXAMPLES" in os.environ
 PROFILE = settings(
@@ -147,7 +148,7 @@ errors = strategies.sampled_from([FENCED_EPOCH, LOADING, GROUP_FULL, BAD_REGEX, 
 
 
 class Peers(RuleBasedStateMachine):
-    """The application, the coordinator and the network of one member; each may do anything it has cause for."""
+    """The application, coordinator and network of one member; each acts in any order, if it has a reason to act."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class Peers(RuleBasedStateMachine):
 
     @initialize(
         instance=strategies.sampled_from(
-            [{}, {"instance_id": "i"}, {"instance_pool": ("i", "j")}]  # no, its own, one of two
+            [{}, {"instance_id": "i"}, {"instance_pool": ("i", "j")}]  # no instance id, one instance id, a pool of two
         ),
         policy=strategies.sampled_from(ConflictPolicy),
         auto_commit=strategies.booleans(),
@@ -182,7 +183,7 @@ class Peers(RuleBasedStateMachine):
         self.sort()
 
     def sort(self) -> None:
-        """Put what was ordered where its peer finds it."""
+        """Sort the new effects into the lists from which the peers take their orders."""
         for effect in self.scene.effects[self.seen :]:
             match effect:
                 case ef.SendHeartbeat():
@@ -364,7 +365,7 @@ class Peers(RuleBasedStateMachine):
     @precondition(lambda self: self.past)
     @rule(place=strategies.integers(0, 10_000))
     def repeats_an_answer(self, place: int) -> None:
-        """The network delivers an old answer once more."""
+        """The network delivers an old event once more."""
         event = self.past[place % len(self.past)]
         if not isinstance(event, ev.CommitRequested | ev.CoordinatorFound):
             self.feed(event)
@@ -382,17 +383,17 @@ class Peers(RuleBasedStateMachine):
         self.scene.now += seconds
         self.feed(ev.TimePassed())
 
-    # ---- all members together ----
+    # ---- all peers together ----
 
     @rule(count=strategies.integers(1, 6))
     def all_behave(self, count: int) -> None:
-        """A stretch of good order, so that runs get far."""
+        """All peers act correctly for a while, so that runs reach later states."""
         for _ in range(count):
             self.behave()
 
     @rule()
     def all_behave_for_long(self) -> None:
-        """Good order until the member is at rest."""
+        """All peers act correctly until the member is at rest."""
         for _ in range(60):
             if not self.behave():
                 break
@@ -400,26 +401,26 @@ class Peers(RuleBasedStateMachine):
     @precondition(lambda self: self.scene.state in (S.STABLE, S.RECONCILE, S.ACK))
     @rule(wanted=strategies.frozensets(strategies.sampled_from(PARTITIONS)))
     def target_changes(self, wanted: frozenset[TopicIdPartition]) -> None:
-        """The coordinator's next answer has another target and a higher epoch."""
-        if self.is_in_touch():
+        """The coordinator's next response has another target and a higher epoch."""
+        if self.has_heartbeat_in_flight():
             self.grants_a_heartbeat(wanted, 1)
 
     @rule(error=strategies.sampled_from([FENCED_EPOCH, UNKNOWN_MEMBER]))
     def is_fenced(self, error: BrokerError) -> None:
         """The coordinator does not know the member or its epoch."""
-        if self.is_in_touch():
+        if self.has_heartbeat_in_flight():
             request = self.heartbeats.pop().request_id
             self.feed(ev.HeartbeatRejected(request_id=request, verdict=ev.Verdict.REJOIN, error=error))
 
     @rule(error=strategies.sampled_from([GROUP_FULL, BAD_REGEX]), often=strategies.integers(0, 3))
     def is_refused(self, error: BrokerError, often: int) -> None:
         """The coordinator rejects the member permanently."""
-        if often == 0 and self.is_in_touch():
+        if often == 0 and self.has_heartbeat_in_flight():
             request = self.heartbeats.pop().request_id
             self.feed(ev.HeartbeatRejected(request_id=request, verdict=ev.Verdict.FATAL, error=error))
 
-    def is_in_touch(self) -> bool:
-        """Let the next heartbeat be sent, where one is due at all; whether one is in flight."""
+    def has_heartbeat_in_flight(self) -> bool:
+        """Let time pass until the next heartbeat is sent, if one is due at all. Return whether one is in flight."""
         for _ in range(3):
             if self.scene.protocol.heartbeats.in_flight is not None:
                 break
@@ -428,10 +429,10 @@ class Peers(RuleBasedStateMachine):
                 self.feed(ev.TimePassed())
         return bool(self.heartbeats) and self.heartbeats[-1].request_id == self.scene.protocol.heartbeats.in_flight
 
-    # ---- in the end ----
+    # ---- at the end ----
 
     def teardown(self) -> None:
-        """Without faults the member comes to rest: STABLE with its target, out of the group, or refused."""
+        """Without further faults the member comes to rest: STABLE with its target, outside the group, or FATAL."""
         for _ in range(400):
             if not self.behave():
                 break
@@ -443,7 +444,7 @@ class Peers(RuleBasedStateMachine):
             assert self.scene.view.pending_revocation == frozenset()
 
     def behave(self) -> bool:
-        """Do the next thing that a healthy peer would do; False when the member is at rest."""
+        """Perform the next action of a correct peer. Return False when the member is at rest."""
         scene = self.scene
         if self.contract.steps:
             self.contract.perform({}, failed=False)
@@ -451,7 +452,7 @@ class Peers(RuleBasedStateMachine):
         elif scene.context.coordinator.searching_since is not None:
             self.finds_the_coordinator()
         elif self.heartbeats:
-            self.grant_well(self.heartbeats.pop())
+            self.answer_heartbeat(self.heartbeats.pop())
         elif self.descriptions:
             self.feed(ev.GroupDescribed(request_id=self.descriptions.pop().request_id, holders={}))
         elif self.lookups:
@@ -470,8 +471,8 @@ class Peers(RuleBasedStateMachine):
             return self.wait()
         return True
 
-    def grant_well(self, order: ef.SendHeartbeat) -> None:
-        """A coordinator that answers a full heartbeat with two partitions, and any other with nothing new."""
+    def answer_heartbeat(self, order: ef.SendHeartbeat) -> None:
+        """Answer a full heartbeat with two partitions, and any other heartbeat without a new assignment."""
         beat = order.heartbeat
         self.feed(
             ev.HeartbeatAnswered(
@@ -483,7 +484,7 @@ class Peers(RuleBasedStateMachine):
         )
 
     def wait(self) -> bool:
-        """Poll, and where that brings nothing about let the next deadline come; False when the member is at rest."""
+        """Poll; if the poll orders nothing, advance to the next deadline. Return False when the member is at rest."""
         self.feed(ev.Polled())
         if self.contract.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
             return True

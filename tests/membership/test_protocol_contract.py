@@ -1,4 +1,4 @@
-"""The contract of `MemberProtocol`, checked for both protocols with the same scenes."""
+"""The contract of `MemberProtocol`: the same tests run for both protocols."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.membership.classic.scene import ClassicScene
 
 AnyScene: TypeAlias = Scene | ClassicScene
 
-#: A scene in each state of both protocols.
+#: A scene for each state of both protocols.
 SCENES: dict[str, Callable[[], AnyScene]] = {
     **{f"consumer-{state}": partial(sample_events.scene_in, state) for state in MemberState},
     **{f"classic-{state}": partial(classic_sample_events.scene_in, state) for state in ClassicState},
 }
-#: Those out of the group, and those in it.
+#: The names of the scenes outside the group, and of those in it.
 OUTSIDE = [name for name in SCENES if MemberState.__members__.get(name.split("-")[1]) in SILENT]
 INSIDE = [name for name in SCENES if name not in OUTSIDE and not name.endswith("UNSUBSCRIBING")]
-#: What a protocol may order: requests, the steps of a reconciliation that it begins, and what people should know.
+#: The effects that a protocol may return: requests, steps of a reconciliation that it starts, and notifications.
 ITS_OWN = (
     *get_args(ef.NetworkEffect),
     *get_args(ClassicEffect),
     *get_args(LeaderEffect),
     *get_args(ef.ObserverEffect),
     *(ef.PausePartitions, ef.RevokePartitions, ef.AssignPartitions),
-    # A topic that may not be described is no end of the membership.
+    # If a topic may not be described, the membership continues.
     ef.RaiseToApplication,
 )
 #: The requests that only a member of the group sends.
@@ -45,7 +45,7 @@ AS_A_MEMBER = (ef.SendHeartbeat, *get_args(ClassicEffect))
 
 
 def answers(scene: AnyScene) -> Iterator[GroupEvent]:
-    """The plausible events of this scene that its protocol handles itself."""
+    """Yield the plausible events of this scene that its protocol handles itself."""
     if isinstance(scene, Scene):
         yield from (make(scene) for kind, make in sample_events.PLAUSIBLE.items() if kind in get_args(ev.ConsumerEvent))
     else:
@@ -63,7 +63,7 @@ def test_protocol_orders_only_its_own_effects(name: str) -> None:
         scene = SCENES[name]()
         event = list(answers(scene))[number]
         scene.context.event.begin(scene.now)
-        scene.protocol.handle(event)  # type: ignore[arg-type]  # its own
+        scene.protocol.handle(event)  # type: ignore[arg-type]  # this protocol's events
         emitted = scene.context.event.effects()
         assert [one for one in emitted if not isinstance(one, ITS_OWN)] == []
         problems = [one.problem for one in emitted if isinstance(one, ef.RaiseToApplication)]
@@ -72,7 +72,7 @@ def test_protocol_orders_only_its_own_effects(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_protocol_drops_the_events_of_the_other_protocol(name: str) -> None:
-    """A response in the other protocol's terms belongs to a request from before the protocol was changed."""
+    """A response of the other protocol belongs to a request that was sent before the protocol changed."""
     other = (
         builders.stable(builders.A0)
         if name.startswith("classic")
@@ -82,7 +82,7 @@ def test_protocol_drops_the_events_of_the_other_protocol(name: str) -> None:
     scene.context.event.begin(scene.now)
     before = scene.view
     for event in answers(other):
-        assert scene.protocol.handle(event) is None  # type: ignore[arg-type]  # the other one's
+        assert scene.protocol.handle(event) is None  # type: ignore[arg-type]  # the other protocol's events
     assert (scene.context.event.effects(), scene.view) == ((), before)
 
 
@@ -108,5 +108,5 @@ def test_protocol_that_ends_drops_its_epoch_and_its_requests(name: str, trigger:
     after = scene.view
     assert max(scene.protocol.identity.member_epoch, NO_EPOCH) <= 0
     for event in late:
-        assert scene.protocol.handle(event) is None or scene.protocol.ignores(event)  # type: ignore[arg-type]  # its own
+        assert scene.protocol.handle(event) is None or scene.protocol.ignores(event)  # type: ignore[arg-type]  # this protocol's events
     assert scene.view.member_epoch == after.member_epoch

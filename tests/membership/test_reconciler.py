@@ -42,7 +42,7 @@ NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 def rebalance_steps(scene: Scene) -> list[str]:
-    """What the scene ordered of a rebalance since its first acknowledgement, in order."""
+    """Return the steps and requests of the rebalance since the scene's first acknowledgement, in order."""
     kinds = (PausePartitions, CommitOffsets, RevokePartitions, FetchCommitted, AssignPartitions, SendHeartbeat)
     return [
         "Acknowledge" if isinstance(effect, SendHeartbeat) else type(effect).__name__
@@ -69,14 +69,14 @@ def test_on_assign_receives_only_the_added_partitions() -> None:
 
 
 def test_same_target_again_is_no_reconciliation() -> None:
-    """M32: A response with the same assignment calls nothing and leaves the member STABLE."""
+    """M32: A response with the same assignment calls no callback and leaves the member STABLE."""
     scene = stable(A0, A1)
-    scene.in_touch().answer(1, [A1, A0])
+    scene.with_heartbeat_in_flight().answer(1, [A1, A0])
     assert (scene.state, scene.last) == (S.STABLE, ())
 
 
 def test_repeated_and_unsorted_partitions_are_one_assignment() -> None:
-    """Assigned partitions are a set: neither order nor repetition counts."""
+    """An assignment is a set: the order and repetitions of its partitions have no effect."""
     scene = joining().answer(1, [A1, A0, A1]).settle()
     assert scene.owned == named(A0, A1)
 
@@ -87,7 +87,7 @@ def test_added_partition_is_not_owned_before_on_assign_ended() -> None:
     A complete heartbeat claims it nevertheless: otherwise the coordinator would treat it as revoked.
     """
     scene = adding()
-    assert (scene.owned, scene.in_touch().drop().found().next_beat().owned) == (named(A0), {A0, A1})
+    assert (scene.owned, scene.with_heartbeat_in_flight().drop().found().next_beat().owned) == (named(A0), {A0, A1})
 
 
 def test_added_partition_stays_unowned_after_on_assign_raised() -> None:
@@ -103,7 +103,7 @@ def test_raising_on_assign_leaves_the_member_reconciling_and_unacknowledged() ->
 
 
 def test_member_retries_at_poll_only_from_a_raising_callback_to_the_next_poll() -> None:
-    """The runtime reports polls soon then, also while the view shows another wait; other waits need no poll."""
+    """The runtime then reports polls immediately, even while the view shows another wait. Other waits need no poll."""
     scene = adding()
     found = [scene.member.retries_at_poll]
     scene.finish(failed=True).feed(CoordinatorLost(reason="broken"))
@@ -217,7 +217,7 @@ def test_raising_on_revoke_assigns_and_acknowledges_nothing() -> None:
     """M41: An on_revoke that raises leaves the member RECONCILE; nothing is assigned or acknowledged."""
     scene = stable(A0).target(2, A1).finish().finish(failed=True)
     assert (scene.state, scene.last, scene.owned) == (S.RECONCILE, (), named(A0))
-    assert scene.in_touch().drop().found().next_beat().owned == {A0}
+    assert scene.with_heartbeat_in_flight().drop().found().next_beat().owned == {A0}
 
 
 def test_raising_on_revoke_is_called_again_at_the_next_poll() -> None:
@@ -291,7 +291,7 @@ def test_attempt_numbers_grow() -> None:
 def failed_fetch(
     scene: Scene, error: BrokerError = LOADING, *, retriable: bool = True, rediscover: bool = False
 ) -> Scene:
-    """The start offsets that were asked for last could not be had."""
+    """The latest request for start offsets fails."""
     attempt = scene.all(FetchCommitted)[-1].attempt
     return scene.feed(StartOffsetsFailed(attempt=attempt, error=error, retriable=retriable, rediscover=rediscover))
 
@@ -311,7 +311,7 @@ def test_failed_offset_fetch_is_never_no_offset() -> None:
 
 def test_offset_fetch_is_repeated_with_the_new_epoch() -> None:
     """An offset fetch that failed with a stale epoch is repeated with the new epoch."""
-    scene = failed_fetch(stable(A0).target(2, A0, A1).in_touch().answer(3))
+    scene = failed_fetch(stable(A0).target(2, A0, A1).with_heartbeat_in_flight().answer(3))
     scene.until(lambda s: bool(s.new(FetchCommitted)))
     assert scene.new(FetchCommitted)[0].member_epoch == 3
 

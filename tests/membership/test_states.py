@@ -40,7 +40,7 @@ from tests.membership.builders import (
 
 S = MemberState
 
-#: For each edge of the table, a scene that takes it.
+#: For each edge of the table, a scene whose member takes it.
 EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
     (S.UNSUBSCRIBED, S.JOINING): lambda: Scene().subscribe("orders").poll(),
     (S.JOINING, S.RECONCILE): lambda: joining().answer(1, [A0]),
@@ -97,7 +97,7 @@ def test_no_state_follows_itself() -> None:
 
 
 def test_every_state_is_in_the_group_or_silent_or_leaving() -> None:
-    """A member heartbeats in its group and is silent outside it; UNSUBSCRIBING is the only state between."""
+    """A member heartbeats in its group and is silent outside it; only UNSUBSCRIBING is between the two."""
     assert IN_GROUP | SILENT | {S.UNSUBSCRIBING} == set(MemberState)
     assert frozenset() == IN_GROUP & SILENT
 

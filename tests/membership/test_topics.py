@@ -25,42 +25,42 @@ NOT_AUTHORIZED = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message
 
 
 def joining(*topics: str, pattern: str | None = None, **settings: object) -> Scene:
-    """JOINING with these topics, which it asks about."""
+    """JOINING with these topics, which the member has requested from Metadata."""
     scene = Scene(topic_refresh_s=REFRESH_S, max_poll_interval_s=1e6, **settings)
     return scene.subscribe(*topics, pattern=pattern).poll().found()
 
 
 def classic_joining(*topics: str, pattern: str | None = None) -> ClassicScene:
-    """The same of a classic member."""
+    """A classic member that is JOINING with these topics."""
     scene = ClassicScene(topic_refresh_s=REFRESH_S, max_poll_interval_s=1e6, classic={"session_timeout_s": 1e6})
     return scene.subscribe(*topics, pattern=pattern).poll().found()
 
 
-def asked(scene: Scene | ClassicScene) -> list[frozenset[str] | None]:
-    """What it asked for so far."""
+def requested(scene: Scene | ClassicScene) -> list[frozenset[str] | None]:
+    """Return the topics of each Metadata request so far; None requests all topics."""
     return [order.topics for order in scene.effects if isinstance(order, ef.LookUpTopics)]
 
 
-def saw(scene: SceneT, *names: str, refused: Iterable[str] = ()) -> SceneT:
-    """Metadata answers: these topics are there, and those may not be described."""
+def answer(scene: SceneT, *names: str, refused: Iterable[str] = ()) -> SceneT:
+    """A Metadata response arrives: these topics exist, and the refused ones may not be described."""
     request_id = [order for order in scene.effects if isinstance(order, ef.LookUpTopics)][-1].request_id
     refusals = dict.fromkeys(refused, NOT_AUTHORIZED)
     scene.feed(ev.TopicsLookedUp(request_id=request_id, names=frozenset(names), refused=refusals))
     return scene
 
 
-def told(scene: Scene | ClassicScene) -> list[tuple[str | None, int]]:
-    """Return the application's errors: topic and code."""
+def raised(scene: Scene | ClassicScene) -> list[tuple[str | None, int]]:
+    """Return the errors that the application received: topic and code."""
     return [(one.topic, one.error.code) for one in scene.effects if isinstance(one, ef.RaiseToApplication)]
 
 
-def looks_after(scene: Scene, seconds: float) -> int:
-    """How often it looks within this time, with the same answer each time."""
-    before, end = len(asked(scene)), scene.now + seconds
+def count_requests(scene: Scene, seconds: float) -> int:
+    """Return how many times the member requests its topics within this time, if the response stays the same."""
+    before, end = len(requested(scene)), scene.now + seconds
     while (due := scene.context.watch.due_at) is not None and due <= end:
         scene.now = max(scene.now, due)
-        saw(scene.feed(ev.Polled()), "payments")
-    return len(asked(scene)) - before
+        answer(scene.feed(ev.Polled()), "payments")
+    return len(requested(scene)) - before
 
 
 def test_member_requests_its_topics_at_the_join_and_at_the_refresh_interval() -> None:
@@ -68,17 +68,17 @@ def test_member_requests_its_topics_at_the_join_and_at_the_refresh_interval() ->
 
     While all of them exist, it repeats this at the refresh interval.
     """
-    scene = saw(joining("orders", "payments"), "orders", "payments")
-    assert (asked(scene), told(scene), scene.view.missing_topics) == ([{"orders", "payments"}], [], frozenset())
+    scene = answer(joining("orders", "payments"), "orders", "payments")
+    assert (requested(scene), raised(scene), scene.view.missing_topics) == ([{"orders", "payments"}], [], frozenset())
     scene.after(REFRESH_S - 1)
-    assert len(asked(scene)) == 1
+    assert len(requested(scene)) == 1
     scene.after(1)
-    assert len(asked(scene)) == 2
+    assert len(requested(scene)) == 2
 
 
 def test_missing_topic_is_raised_once_with_librdkafkas_message() -> None:
     """Each missing topic is raised once by name, and the view lists it."""
-    scene = saw(joining("orders", "payments"), "payments")
+    scene = answer(joining("orders", "payments"), "payments")
     (notice,) = scene.new(ef.RaiseToApplication)
     assert notice == ef.RaiseToApplication(
         problem=ef.Problem.REFUSED,
@@ -90,52 +90,52 @@ def test_missing_topic_is_raised_once_with_librdkafkas_message() -> None:
         ),
     )
     assert scene.view.missing_topics == {"orders"}
-    looks_after(scene, 3600.0)
-    assert told(scene) == [("orders", 3)]
+    count_requests(scene, 3600.0)
+    assert raised(scene) == [("orders", 3)]
 
 
 def test_missing_topic_is_requested_with_backoff() -> None:
     """Requests for a missing topic follow within seconds at first, and then every half minute."""
-    scene = saw(joining("orders", "payments"), "payments")
-    assert 2 <= looks_after(scene, 5.0) <= 4
-    looks_after(scene, 60.0)
-    assert 15 <= looks_after(scene, 600.0) <= 30
+    scene = answer(joining("orders", "payments"), "payments")
+    assert 2 <= count_requests(scene, 5.0) <= 4
+    count_requests(scene, 60.0)
+    assert 15 <= count_requests(scene, 600.0) <= 30
 
 
 def test_member_without_partitions_waits_for_the_missing_topic() -> None:
     """The view names the missing topic instead of "assigned none"; a member with partitions waits for nothing."""
-    scene = saw(joining("orders", "payments"), "payments")
+    scene = answer(joining("orders", "payments"), "payments")
     assert (
         scene.answer(1, []).settle().view.waits_for_text
         == "subscribed topics: topic 'orders' does not exist (UNKNOWN_TOPIC_OR_PART)"
     )
-    scene = saw(joining("orders", "payments"), "payments")
+    scene = answer(joining("orders", "payments"), "payments")
     assert scene.answer(1, [B0]).settle().view.waits_for is None
 
 
 def test_topic_that_appears_is_known_by_its_partitions_and_raised_again_when_deleted() -> None:
     """An assigned topic exists. When its partitions are revoked, the member requests it immediately."""
-    scene = saw(joining("orders"))
+    scene = answer(joining("orders"))
     scene.answer(1, [A0]).settle()
     assert (scene.owned, scene.view.missing_topics) == (named(A0), frozenset())
     assert scene.all(ef.TopicsAppeared) == [ef.TopicsAppeared(topics=("orders",))]
-    looks = len(asked(scene))
+    requests = len(requested(scene))
     scene.target(2).settle()
-    assert len(asked(scene)) == looks + 1
-    assert told(saw(scene)) == [("orders", 3), ("orders", 3)]
+    assert len(requested(scene)) == requests + 1
+    assert raised(answer(scene)) == [("orders", 3), ("orders", 3)]
 
 
 def test_changed_reason_of_a_missing_topic_is_raised() -> None:
     """A topic that may not be described is raised once with that error, and does not count as missing."""
-    scene = saw(joining("orders", "payments"), "payments", refused=["orders"])
-    assert (told(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
+    scene = answer(joining("orders", "payments"), "payments", refused=["orders"])
+    assert (raised(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
     words = "subscribed topics: topic 'orders' cannot be described (TOPIC_AUTHORIZATION_FAILED)"
-    # The coordinator answers no join with such a topic: that is what is waited for, and not its answer.
+    # With such a topic the coordinator does not answer the join: the view names the topic, not the missing response.
     assert scene.view.waits_for_text == words
     assert scene.answer(1, []).settle().view.waits_for_text == words
-    saw(scene.after(2.0), "payments", refused=["orders"])
-    saw(scene.after(3.0), "payments")
-    assert told(scene) == [("orders", 29), ("orders", 3)]
+    answer(scene.after(2.0), "payments", refused=["orders"])
+    answer(scene.after(3.0), "payments")
+    assert raised(scene) == [("orders", 29), ("orders", 3)]
 
 
 def test_pattern_without_a_match_is_raised_like_a_missing_topic() -> None:
@@ -143,62 +143,62 @@ def test_pattern_without_a_match_is_raised_like_a_missing_topic() -> None:
 
     With a pattern the member requests all topics.
     """
-    scene = saw(joining("payments", pattern="^ord.*"), "payments", "x-orders")
-    assert (asked(scene), told(scene)) == ([None], [("^ord.*", 3)])
+    scene = answer(joining("payments", pattern="^ord.*"), "payments", "x-orders")
+    assert (requested(scene), raised(scene)) == ([None], [("^ord.*", 3)])
     words = "subscribed topics: pattern '^ord.*' matches no topic (UNKNOWN_TOPIC_OR_PART)"
     assert scene.answer(1, []).settle().view.waits_for_text == words
-    assert saw(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
+    assert answer(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
 
 
 def test_new_match_of_a_pattern_speeds_up_the_heartbeats() -> None:
     """The broker matches the pattern when a heartbeat arrives, so the member does not wait for the interval."""
-    scene = saw(joining(pattern="^ord.*"), "orders").answer(1, [A0]).settle()
+    scene = answer(joining(pattern="^ord.*"), "orders").answer(1, [A0]).settle()
     spacings = []
     for names in (("orders",), ("orders", "payments"), ("orders", "orders-2")):
-        before = len(asked(scene))
-        while len(asked(scene)) == before:
+        before = len(requested(scene))
+        while len(requested(scene)) == before:
             scene.next_beat()
             scene.answer()
-        saw(scene, *names)
+        answer(scene, *names)
         spacings.append(scene.protocol.heartbeats.spacing_s(scene.now, holds=True))
     assert spacings == [INTERVAL_S, INTERVAL_S, QUICK_S]
 
 
 def test_pattern_that_only_brokers_understand_is_not_evaluated() -> None:
     """The member raises nothing for a pattern that only the broker can evaluate."""
-    scene = saw(joining(pattern="^(?i)ord.*"), "payments")
-    assert (told(scene), scene.view.missing_topics) == ([], frozenset())
+    scene = answer(joining(pattern="^(?i)ord.*"), "payments")
+    assert (raised(scene), scene.view.missing_topics) == ([], frozenset())
 
 
 def test_answer_for_a_former_subscription_is_dropped() -> None:
     """A new subscription is requested again; a topic that is no longer subscribed is not missing."""
-    scene = saw(joining("orders"))
+    scene = answer(joining("orders"))
     former = scene.all(ef.LookUpTopics)[0].request_id
     scene.subscribe("payments").poll()
-    assert (asked(scene)[-1], scene.view.missing_topics) == ({"payments"}, frozenset())
+    assert (requested(scene)[-1], scene.view.missing_topics) == ({"payments"}, frozenset())
     scene.feed(ev.TopicsLookedUp(request_id=former, names=frozenset()))
-    assert told(scene) == [("orders", 3)]
+    assert raised(scene) == [("orders", 3)]
 
 
 def test_missing_topic_that_is_subscribed_again_is_not_raised_again() -> None:
     """A missing topic is raised again only after it has existed, as in librdkafka."""
-    scene = saw(joining("orders"))
+    scene = answer(joining("orders"))
     scene.subscribe("orders", "payments").poll()
-    assert told(saw(scene, "payments")) == [("orders", 3)]
+    assert raised(answer(scene, "payments")) == [("orders", 3)]
 
 
 def test_topic_request_without_an_answer_is_repeated() -> None:
     """A failed topic request is repeated after a pause, and nothing is raised."""
     scene = joining("orders")
     scene.feed(ev.TopicsNotLookedUp(request_id=1, error=LOADING))
-    assert (told(scene), len(asked(scene)), len(asked(scene.after(2.0)))) == ([], 1, 2)
+    assert (raised(scene), len(requested(scene)), len(requested(scene.after(2.0)))) == ([], 1, 2)
 
 
 def test_member_outside_its_group_requests_no_topics() -> None:
     """The member requests no topics before the first poll and after the end."""
-    assert asked(Scene(topic_refresh_s=REFRESH_S).subscribe("orders")) == []
-    scene = saw(joining("orders"), "orders").fail().after(REFRESH_S)
-    assert len(asked(scene)) == 1
+    assert requested(Scene(topic_refresh_s=REFRESH_S).subscribe("orders")) == []
+    scene = answer(joining("orders"), "orders").fail().after(REFRESH_S)
+    assert len(requested(scene)) == 1
 
 
 def test_change_of_the_protocol_raises_no_missing_topic_twice() -> None:
@@ -227,20 +227,20 @@ def test_change_of_the_protocol_raises_no_missing_topic_twice() -> None:
 
 def test_classic_follower_requests_and_raises_missing_topics() -> None:
     """A classic follower reports missing topics, because it has no other way to see its topics."""
-    scene = saw(classic_joining("a", "b"), "b")
-    assert (asked(scene), told(scene)) == ([{"a", "b"}], [("a", 3)])
+    scene = answer(classic_joining("a", "b"), "b")
+    assert (requested(scene), raised(scene)) == ([{"a", "b"}], [("a", 3)])
     scene.gather(1).share().settle()
     assert scene.member.view().waits_for_text == "subscribed topics: topic 'a' does not exist (UNKNOWN_TOPIC_OR_PART)"
 
 
 def test_classic_leader_requests_a_missing_topic_sooner_and_rejoins() -> None:
     """The leader rejoins when a missing topic of any member appears, without waiting for the refresh interval."""
-    scene = saw(classic_joining("a"), "a")
+    scene = answer(classic_joining("a"), "a")
     others = {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"late"}))}
     scene.gather(1, leads=True, members=others).described(a=1).computed(m=[], n=[]).share().settle()
-    looks = len(scene.all(ex.DescribeTopics))
+    requests = len(scene.all(ex.DescribeTopics))
     scene.after(2.0)
-    assert len(scene.all(ex.DescribeTopics)) == looks + 1
+    assert len(scene.all(ex.DescribeTopics)) == requests + 1
     scene.described(a=1, late=1)
     assert scene.join.reason == "the leader's topics have changed"
 
@@ -251,7 +251,7 @@ def test_classic_member_with_a_pattern_raises_missing_matches_from_its_list() ->
     It lists sooner while nothing matches.
     """
     scene = classic_joining("b", pattern="^a").listed("b")
-    assert (asked(scene), told(scene)) == ([], [("^a", 3)])
+    assert (requested(scene), raised(scene)) == ([], [("^a", 3)])
     scene.gather(1).share().settle()
     assert (
         scene.member.view().waits_for_text == "subscribed topics: pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
@@ -264,8 +264,8 @@ def test_blacklisted_topic_is_raised_and_never_requested() -> None:
     """To the application a topic in topic.blacklist does not exist, and the view names the reason."""
     subscription = Subscription(topics=frozenset({"payments"}), blacklisted=frozenset({"orders"}))
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
-    assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
-    assert told(saw(scene, "payments", "orders")) == [("orders", 3)]
+    assert (requested(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
+    assert raised(answer(scene, "payments", "orders")) == [("orders", 3)]
     assert (
         scene.answer(1, []).settle().view.waits_for_text
         == "subscribed topics: topic 'orders' is excluded by topic.blacklist"
@@ -274,16 +274,16 @@ def test_blacklisted_topic_is_raised_and_never_requested() -> None:
 
 def test_topic_that_the_coordinator_refuses_is_raised_once_by_name() -> None:
     """The refusal of a heartbeat does not name the topic, so the member takes the name from Metadata."""
-    scene = saw(joining("closed", "open"), "closed", "open").reject(Verdict.REPORT, NOT_AUTHORIZED)
-    assert told(scene) == []
-    assert len(asked(scene)) == 2
-    saw(scene, "open", refused=["closed"])
-    assert told(scene) == [("closed", 29)]
+    scene = answer(joining("closed", "open"), "closed", "open").reject(Verdict.REPORT, NOT_AUTHORIZED)
+    assert raised(scene) == []
+    assert len(requested(scene)) == 2
+    answer(scene, "open", refused=["closed"])
+    assert raised(scene) == [("closed", 29)]
     scene.after(5.0).reject(Verdict.REPORT, NOT_AUTHORIZED)
-    assert told(scene) == [("closed", 29)]
+    assert raised(scene) == [("closed", 29)]
 
 
 def test_refusal_beside_a_pattern_is_raised_unchanged() -> None:
     """The list of all topics omits topics that may not be described, so the refusal is raised without a name."""
     scene = joining("closed", pattern="^open").reject(Verdict.REPORT, NOT_AUTHORIZED)
-    assert told(scene) == [(None, 29)]
+    assert raised(scene) == [(None, 29)]

@@ -1,4 +1,4 @@
-"""The view: what users and programs see of a member."""
+"""The view: the description of a member for users and programs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
 
 @pytest.mark.parametrize("case", WAITS)
 def test_view_shows_what_the_member_waits_for(case: str) -> None:
-    """The view names what the member waits for and since when, so that a user learns why nothing is consumed."""
+    """The view names what the member waits for, and since when, so that users learn why no records arrive."""
     build, words = WAITS[case]
     view = build().view
     assert view.waits_for_text == words
@@ -110,7 +110,7 @@ def test_view_shows_all_partitions_as_pending_revocation_while_leaving() -> None
 
 
 def test_view_counts_partitions_without_a_name() -> None:
-    """The view counts assigned partitions that cannot be consumed yet."""
+    """The view counts assigned partitions that cannot be consumed yet, because their topic has no name."""
     assert stable(A0).target(2, A0, B0).view.unresolved == 1
 
 
@@ -134,7 +134,7 @@ def test_error_is_over_when_the_coordinator_confirms_the_member() -> None:
 
 def test_heartbeat_without_an_answer_is_the_present_error_until_a_heartbeat_is_answered() -> None:
     """The view names the cause of a coordinator lookup from the lookup's first moment."""
-    scene = stable(A0).in_touch().drop()
+    scene = stable(A0).with_heartbeat_in_flight().drop()
     dropped_at, lasting = scene.now, scene.view
     scene.after(2.0).found().until(lambda s: s.protocol.heartbeats.in_flight is not None)
     found, over_at = scene.view, scene.now
@@ -162,7 +162,7 @@ def test_commit_without_an_answer_is_the_present_error() -> None:
 
 def test_lookup_error_stays_present_when_more_requests_get_no_answer() -> None:
     """A failed lookup explains more than the requests that were in flight when it began, so its error stays."""
-    scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed"))
+    scene = stable(A0).with_heartbeat_in_flight().feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).drop()
     assert scene.view.present_error == AWAY
 
@@ -231,13 +231,13 @@ def test_view_is_immutable() -> None:
     assert (before.owned, before.member_epoch, len(before.transitions)) == (owned, 1, 4)
 
 
-# ---- until when what is owned is surely owned ------------------------------------------------------------------------
+# ---- the lease: the time until which owned partitions are certainly owned --------------------------------------------
 
 
 def test_lease_counts_from_the_sending_of_the_last_answered_heartbeat() -> None:
     """If the session timeout is unknown, the lease lasts nine heartbeat intervals, as with Kafka's defaults."""
     scene = stable(A0)
-    sent_at = scene.in_touch().now
+    sent_at = scene.with_heartbeat_in_flight().now
     scene.after(2.0).answer(interval_s=0.5)
     assert scene.view.lease_until == sent_at + 4.5
     assert scene.feed(SessionTimeoutLearned(session_timeout_s=6.0)).view.lease_until == sent_at + 6.0
@@ -248,21 +248,21 @@ def test_lease_is_not_renewed_by_an_unanswered_or_refused_heartbeat() -> None:
     """A heartbeat that is lost or answered with a retriable error does not extend the lease."""
     scene = stable(A0)
     until = scene.view.lease_until
-    scene.in_touch().drop()
+    scene.with_heartbeat_in_flight().drop()
     scene.found().next_beat()
     assert scene.reject(Verdict.RETRY, LOADING).view.lease_until == until
 
 
 def test_suspension_of_the_machine_shortens_the_lease() -> None:
-    """The coordinator's clock went on, also for the heartbeat in flight, which was sent before the suspension."""
+    """The coordinator's clock continues during a suspension, also for a heartbeat that was in flight."""
     scene = stable(A0)
     until = scene.view.lease_until
     assert until is not None
-    scene.in_touch().feed(Suspended(seconds=3600.0))
+    scene.with_heartbeat_in_flight().feed(Suspended(seconds=3600.0))
     assert scene.view.lease_until == until - 3600.0
     sent_at = scene.now
     assert scene.answer().view.lease_until == sent_at + 45.0 - 3600.0
-    sent_at = scene.in_touch().now
+    sent_at = scene.with_heartbeat_in_flight().now
     assert scene.answer().view.lease_until == sent_at + 45.0
 
 
@@ -279,7 +279,7 @@ def test_member_without_partitions_has_no_lease() -> None:
 def test_lease_ends_before_the_session_and_the_view_marks_an_assumed_session() -> None:
     """If the broker does not report the session timeout, two heartbeat intervals are certain."""
     scene = stable(A0, has_leases=True)
-    sent_at = scene.in_touch().now
+    sent_at = scene.with_heartbeat_in_flight().now
     scene.answer()
     assert (scene.view.lease_until, scene.view.is_session_assumed) == (sent_at + 0.95 * 10.0, True)
     scene.feed(SessionTimeoutLearned(session_timeout_s=6.0))
@@ -287,10 +287,10 @@ def test_lease_ends_before_the_session_and_the_view_marks_an_assumed_session() -
 
 
 def test_dynamic_member_with_leases_requests_the_session_timeout_after_each_join() -> None:
-    """Its lease must not be longer than the group's session; without leases it requests nothing."""
+    """The lease must not be longer than the group's session. Without leases the member does not request the timeout."""
     scene = stable(A0, has_leases=True)
     assert len(scene.all(LearnSessionTimeout)) == 1
-    scene.fence().finish().in_touch().answer(7, [A0]).settle()
+    scene.fence().finish().with_heartbeat_in_flight().answer(7, [A0]).settle()
     assert len(scene.all(LearnSessionTimeout)) == 2
     assert stable(A0).all(LearnSessionTimeout) == []
 
@@ -304,7 +304,7 @@ def test_lease_begins_before_on_assign_returns() -> None:
 
 
 def test_leaving_member_has_a_lease_until_it_has_released_its_partitions() -> None:
-    """Work in on_revoke is covered: heartbeats continue until the leave."""
+    """A lease covers the work in on_revoke, because heartbeats continue until the leave."""
     scene = unsubscribing(has_leases=True)
     assert scene.view.lease_until is not None
     assert scene.settle(answers=False).view.lease_until is None

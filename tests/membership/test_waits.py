@@ -1,4 +1,4 @@
-"""The `waits_for` values: a closed set, each documented, so that programs and operators may rely on them."""
+"""The `waits_for` values: programs and operators may rely on a closed, documented set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = DOCS / "reference" / "waits-for.md"
 
 
 def values_under(heading: str) -> list[str]:
-    """The first column of the section's table."""
+    """Return the first column of the section's table."""
     (table,) = tables(section(PAGE.read_text(), heading))
     return [re.sub(r"^\| `([^`]+)` \|.*$", r"\1", row) for row in table[2:]]
 

@@ -146,13 +146,13 @@ def test_heartbeat_duration_excludes_failed_heartbeats() -> None:
     """The round trip is measured from request to response. A heartbeat without a response counts as a failure only."""
     scene = Counted().join()
     before = scene.counts.heartbeat
-    scene.in_touch()
+    scene.with_heartbeat_in_flight()
     assert scene.counts.heartbeat_sent_at == scene.now
     scene.now += 0.25
     scene.answer()
     after = scene.counts.heartbeat
     assert (after.count - before.count, after.sum_s - before.sum_s) == (1, 0.25)
-    scene.in_touch().drop().found()
+    scene.with_heartbeat_in_flight().drop().found()
     assert scene.counts.heartbeat.count == after.count
     scene.fence()
     assert scene.counts.heartbeat_failures == {NO_ANSWER: 1, FENCED_EPOCH.name: 1}
@@ -175,7 +175,7 @@ def test_takeover_and_instance_id_fence_are_counted() -> None:
     scene = Counted().join()
     released = ef.InstanceReleased(instance_id="i", holder=Holder(member_id="m"))
     scene.ledger.note(ev.TimePassed(), (released,), scene.view, scene.now)
-    scene.in_touch().reject(ev.Verdict.FATAL, BrokerError(code=82, name="FENCED_INSTANCE_ID"))
+    scene.with_heartbeat_in_flight().reject(ev.Verdict.FATAL, BrokerError(code=82, name="FENCED_INSTANCE_ID"))
     assert (scene.counts.takeovers, scene.counts.fences, scene.causes[C.FATAL]) == (1, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Each event in a plausible form and in hostile ones, for a classic scene in any state."""
+"""For a classic scene in any state: each event in a plausible form, and in forms that no correct peer sends."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.membership.classic.scene import (
     joining,
     stable,
 )
-from tests.membership.order_contract import outsiders_show_nothing
+from tests.membership.order_contract import check_view_outside_group
 from tests.support.subscriptions import to_a_member
 
 S = ClassicState
 V = ex.ClassicVerdict
 NOWHERE = TopicPartition("nowhere", 7)
 FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
-#: What a classic member takes in; the other protocol's events come after them.
+#: The events that a classic member handles; those of the other protocol come after them.
 EVENTS: tuple[type, ...] = (*get_args(ev.Event), *get_args(ex.ClassicEvent)[:-1], *get_args(ex.LeaderEvent))
 ME = {"m": MemberSubscription(topics=frozenset({"a"}))}
 
-#: A scene for each state; a leader where there is one.
+#: A scene for each state; if the state belongs to a leader, the member leads.
 IN_STATE: Mapping[ClassicState, Callable[[], ClassicScene]] = {
     S.UNSUBSCRIBED: lambda: ClassicScene().subscribe("a"),
     S.PREPARING: lambda: stable(A0, assignors=(EAGER,)).rebalance(),
@@ -51,7 +51,7 @@ IN_STATE: Mapping[ClassicState, Callable[[], ClassicScene]] = {
 
 
 def scene_in(state: ClassicState) -> ClassicScene:
-    """A scene in this state, a heartbeat in flight where the state has heartbeats."""
+    """Return a scene in this state; if the state has heartbeats, one is in flight."""
     scene = IN_STATE[state]()
     if state in (S.PREPARING, S.RECONCILE, S.STABLE, S.UNSUBSCRIBING):
         scene.beat()
@@ -59,14 +59,14 @@ def scene_in(state: ClassicState) -> ClassicScene:
 
 
 def _numbers(scene: ClassicScene) -> dict[str, int]:
-    """The numbers of the latest requests; 1 where there was none."""
+    """Return the numbers of the latest requests, or 1 for a request that was not sent."""
     kinds: dict[str, type[Any]] = {
         "join": ex.SendJoin,
         "sync": ex.SendSync,
         "beat": ex.SendClassicHeartbeat,
         "topics": ex.DescribeTopics,
     }
-    kinds |= {"told": ex.NotifyAssignor}
+    kinds |= {"notified": ex.NotifyAssignor}
     sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}
     return {name: ids[-1] if ids else 1 for name, ids in sent.items()}
 
@@ -78,7 +78,7 @@ def _step_done(scene: ClassicScene) -> ev.StepFinished:
 
 
 def plausible(scene: ClassicScene) -> dict[type, object]:
-    """What a healthy application, network or clock would say in this scene."""
+    """Return, for each event, a form that a correct application, network or clock could send in this scene."""
     number, attempt, member_id = _numbers(scene), scene.context.reconciler.attempt, scene.protocol.member_id or "m"
     generation = scene.protocol.generation
     committed = ev.CommitAnswered(commit_id=1, verdict=ev.CommitVerdict.FINAL, errors={A0: None})
@@ -130,13 +130,13 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ex.TopicsNotDescribed(request_id=number["topics"], error=UNKNOWN),
         ex.AssignmentComputed(generation=generation, assignments={member_id: frozenset({A0})}),
         ex.AssignmentFailed(generation=generation, error=UNKNOWN),
-        ex.AssignorNotified(request_id=number["told"]),
+        ex.AssignorNotified(request_id=number["notified"]),
     ]
     return {type(event): event for event in events}
 
 
 def hostile(scene: ClassicScene) -> list[object]:
-    """What no correct broker and no correct application would say in this scene."""
+    """Return events that no correct broker and no correct application would send in this scene."""
     number, attempt, generation = _numbers(scene), scene.context.reconciler.attempt, scene.protocol.generation
     events: list[object] = [
         ev.Subscribed(subscription=Subscription()),
@@ -208,12 +208,12 @@ def hostile(scene: ClassicScene) -> list[object]:
 
 
 def check_rules(scene: ClassicScene) -> None:
-    """What holds after every event: silence outside the group, one JoinGroup or SyncGroup, a deadline to come."""
+    """Check the rules after any event: silence outside the group, one request at a time, future deadlines."""
     silent = scene.state in (S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL)
     if silent:
         sent = scene.new(ex.SendClassicHeartbeat) + scene.new(ex.SendJoin) + scene.new(ex.SendSync)
         assert sent == [], scene.last
-    outsiders_show_nothing(scene.member.view())
+    check_view_outside_group(scene.member.view())
     assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
     assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
     for join in scene.new(ex.SendJoin):
@@ -224,7 +224,7 @@ def check_rules(scene: ClassicScene) -> None:
     assert len(scene.new(ef.LeaveCompleted)) <= 1, scene.last
     deadline = scene.member.next_deadline()
     if deadline is not None and deadline <= scene.now:
-        # What is due now has to be done by the passing time: a driver would spin.
+        # `TimePassed` must take each action that is due now; otherwise the runtime would spin.
         scene.feed(ev.TimePassed())
         later = scene.member.next_deadline()
         assert later is None or later > scene.now, (scene.state, later, scene.now)

@@ -1,4 +1,4 @@
-"""One classic member on a stage: a test plays coordinator, application and clock, and looks at what it orders."""
+"""`ClassicScene` runs one classic member: a test acts as coordinator, application and clock, and reads its effects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STEPS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """An assignor whose name and protocols a test chooses; what it assigns is the test's own words."""
+    """An assignor whose name and protocols a test chooses; the test also provides its results."""
 
     name: str = "plan"
     protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.COOPERATIVE})
@@ -65,13 +65,13 @@ EAGER = Plan(protocols=frozenset({RebalanceProtocol.EAGER}))
 
 
 class ClassicScene:
-    """One classic member, its clock, and all that it ordered so far."""
+    """One classic member, its clock, and all effects that it has returned so far."""
 
     def __init__(self, *assignors: Plan, classic: Mapping[str, object] | None = None, **settings: object) -> None:
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
         classic_settings = ClassicSettings(assignors=assignors or (Plan(),), **(classic or {}))  # type: ignore[arg-type]
         self.member = MemberCore(
-            MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
+            MemberSettings(**values),  # type: ignore[arg-type]  # the test chooses the values
             ProtocolSettings(classic=classic_settings, protocols=(GroupProtocol.CLASSIC,)),
             new_member_id=lambda: "unused",
             jitter=lambda: 0.5,
@@ -80,11 +80,11 @@ class ClassicScene:
         self.effects: list[GroupEffect] = []
         self.last: tuple[GroupEffect, ...] = ()
 
-    # ---- looking ----
+    # ---- what the member did ----
 
     @property
     def context(self) -> MemberContext:
-        """The parts that members of both protocols have."""
+        """The parts of the member that both protocols share."""
         return self.member.context
 
     @property
@@ -93,7 +93,7 @@ class ClassicScene:
 
     @property
     def protocol(self) -> ClassicProtocol:
-        """The classic protocol's part."""
+        """The member's classic protocol."""
         protocol = self.member._protocol
         assert isinstance(protocol, ClassicProtocol)
         return protocol
@@ -128,7 +128,7 @@ class ClassicScene:
 
     def feed(self, event: GroupEvent) -> ClassicScene:
         ordered = self.member.handle(event, self.now)
-        # Which protocol is spoken is `test_choice`'s.
+        # `test_choice` checks which protocol the member chooses.
         self.last = tuple(effect for effect in ordered if not isinstance(effect, ef.ProtocolChosen))
         self.effects += self.last
         return self
@@ -147,13 +147,13 @@ class ClassicScene:
         return self.feed(ev.LeaveRequested(option=option))
 
     def finish(self, *, failed: bool = False) -> ClassicScene:
-        """The application performs the latest step."""
+        """The application completes the latest step."""
         step = next(effect for effect in reversed(self.effects) if type(effect) in _STEPS)
         kind = _STEPS[type(step)]
         return self.feed(ev.StepFinished(attempt=step.attempt, step=kind, failed=failed))  # type: ignore[union-attr]
 
     def settle(self) -> ClassicScene:
-        """The application performs what is ordered, and start offsets are found, until nothing more is."""
+        """Let the application complete its steps, and let start offsets arrive, until no order is left."""
         while True:
             match [effect for effect in self.last if type(effect) in _STEPS or isinstance(effect, ef.FetchCommitted)]:
                 case [*_, ef.FetchCommitted() as fetch]:
@@ -179,7 +179,7 @@ class ClassicScene:
         protocol: str = "plan",
         leader: str = "leader",
     ) -> ClassicScene:
-        """The JoinGroup is answered: the generation has gathered."""
+        """The coordinator answers the JoinGroup, because all members of the generation have joined."""
         mine = self.protocol.member_id or "m"
         return self.feed(
             ex.JoinAnswered(
@@ -194,11 +194,11 @@ class ClassicScene:
         )
 
     def share(self, *partitions: TopicPartition) -> ClassicScene:
-        """The SyncGroup is answered with this share."""
+        """The coordinator answers the SyncGroup with these partitions."""
         return self.feed(ex.SyncAnswered(request_id=self.sync.request_id, assignment=frozenset(partitions)))
 
     def beat(self) -> ex.SendClassicHeartbeat:
-        """Let time pass until the next heartbeat goes out."""
+        """Let time pass until the next heartbeat is sent."""
         before = len(self.all(ex.SendClassicHeartbeat))
         while len(self.all(ex.SendClassicHeartbeat)) == before:
             deadline = self.member.next_deadline()
@@ -215,7 +215,7 @@ class ClassicScene:
         return self.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=verdict, error=error))
 
     def rebalance(self) -> ClassicScene:
-        """The next heartbeat reports that the group rebalances."""
+        """The response to the next heartbeat is REBALANCE_IN_PROGRESS."""
         return self.beat_rejected(ex.ClassicVerdict.REJOIN_NOW, REBALANCING)
 
     def join_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError, member_id: str = "") -> ClassicScene:
@@ -226,23 +226,23 @@ class ClassicScene:
         return self.feed(ex.SyncRejected(request_id=self.sync.request_id, verdict=verdict, error=error))
 
     def described(self, **partitions: int) -> ClassicScene:
-        """Metadata answers: the topics have so many partitions."""
+        """A Metadata response arrives: the topics have these numbers of partitions."""
         request_id = self.all(ex.DescribeTopics)[-1].request_id
         return self.feed(ex.TopicsDescribed(request_id=request_id, topics=Topics(partitions=partitions)))
 
     def listed(self, *topics: str) -> ClassicScene:
-        """Metadata answers the latest question after all topics: there are these."""
+        """The response to the latest Metadata request for all topics arrives: these topics exist."""
         request_id = next(asked.request_id for asked in reversed(self.all(ex.DescribeTopics)) if asked.topics is None)
         return self.feed(ex.TopicsDescribed(request_id=request_id, topics=Topics(partitions=dict.fromkeys(topics, 1))))
 
     def computed(self, **shares: Iterable[TopicPartition]) -> ClassicScene:
-        """The assignor gives this."""
+        """The assignor returns these partitions for the members."""
         assignments = {member_id: frozenset(share) for member_id, share in shares.items()}
         return self.feed(ex.AssignmentComputed(generation=self.protocol.generation, assignments=assignments))
 
 
 def joining(*assignors: Plan, **settings: object) -> ClassicScene:
-    """JOINING, with the first JoinGroup out."""
+    """JOINING, with the first JoinGroup in flight."""
     return ClassicScene(*assignors, **settings).subscribe("a").poll().found()  # type: ignore[arg-type]
 
 
@@ -252,5 +252,5 @@ def stable(*partitions: TopicPartition, assignors: tuple[Plan, ...] = (), **sett
 
 
 def at(offset: int, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-    """This offset for each of these partitions."""
+    """Return this offset for each of these partitions."""
     return {partition: OffsetAndMetadata(offset=offset) for partition in partitions}

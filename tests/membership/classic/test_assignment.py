@@ -29,7 +29,7 @@ def member(*assignors: Assignor, is_static: bool = True) -> tuple[ClassicAssignm
 
 
 def answer(generation: int, leader: str = "leader", assignor: str = "plan") -> ex.JoinAnswered:
-    """Return a JoinGroup response; a leader "" is that of a group of the consumer protocol."""
+    """Return a JoinGroup response; without a leader, it comes from a group of the consumer protocol."""
     return ex.JoinAnswered(request_id=1, generation=generation, member_id="m", leader_id=leader, protocol_name=assignor)
 
 
@@ -69,7 +69,7 @@ def test_assignment_stays_with_its_generation_until_the_next_one_is_applied() ->
 
 
 def test_forgotten_assignment_leaves_no_generation_and_no_partitions() -> None:
-    """A member that is out of its group has no generation, and nothing is unchanged in the next assignment."""
+    """A member outside its group has no generation, and its next assignment retains no partition of the former one."""
     assignment = assigned()
     assignment.forget()
     assert (assignment.joined_generation, assignment.assigned_generation) == (NO_GENERATION, NO_GENERATION)
@@ -104,7 +104,7 @@ def test_static_member_of_a_classic_group_may_have_missed_a_generation(
 
 
 def test_first_generation_of_a_member_is_never_a_gap() -> None:
-    """A member without a generation owns nothing that others may have had."""
+    """A member without a generation owns no partitions that other members may have owned meanwhile."""
     assignment, _ = member()
     assert not assignment.missed_generation(answer(6))
 
@@ -118,7 +118,7 @@ def test_static_member_returns_from_an_unwritten_generation_to_the_assigned_one(
 
 
 def test_dynamic_member_keeps_an_unwritten_generation() -> None:
-    """A coordinator that did not change expects the number, and one that did removes the member."""
+    """If the coordinator did not change, it expects this number; if it did, it removes the member anyway."""
     assignment = assigned(is_static=False)
     assignment.joined(answer(5))
     assert (assignment.forget_unwritten(), assignment.joined_generation) == (False, 5)
@@ -132,7 +132,7 @@ def test_first_unwritten_generation_is_kept() -> None:
 
 
 def test_assignor_with_on_assignment_receives_the_assignment_before_it_is_applied() -> None:
-    """The assignment is returned once, after its own notification."""
+    """The assignment is returned once, when the notification of the assignor has ended."""
     assignment, event = member(Plan(), Observing(name="observing"))
     assignment.joined(answer(4, assignor="plan"))
     assert not assignment.has_observer

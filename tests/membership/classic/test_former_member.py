@@ -1,4 +1,4 @@
-"""A static member returns to a full classic group that counts the member of its former process (KIP-345, KIP-389)."""
+"""A static member returns to a full classic group in which its former process still has a member (KIP-345, KIP-389)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ SESSION = {"session_timeout_s": 10.0}
 
 
 def full(scene: ClassicScene) -> ClassicScene:
-    """The JoinGroup is refused: the group is full."""
+    """The coordinator refuses the JoinGroup, because the group is full."""
     return scene.join_rejected(V.FATAL, FULL)
 
 
 def crowded(**settings: object) -> ClassicScene:
-    """A static member's first join was refused so."""
+    """A static member whose first join a full group refused."""
     return full(joining(instance_id="i", classic=SESSION, **settings))
 
 
 def answered(scene: ClassicScene, error: BrokerError | None = None, verdict: V = V.FATAL) -> ClassicScene:
-    """The removal is answered."""
+    """The coordinator answers the removal of the former member."""
     request_id = scene.all(ex.SendClassicLeave)[-1].request_id
     return scene.feed(ex.ClassicLeft(request_id=request_id, error=error, verdict=verdict))
 
 
-def told(scene: ClassicScene) -> list[str]:
-    """Names of the fatal errors."""
+def fatal_errors(scene: ClassicScene) -> list[str]:
+    """Return the names of the fatal errors."""
     return [one.error.name for one in scene.all(ef.RaiseToApplication) if one.problem is ef.Problem.FATAL]
 
 
@@ -63,18 +63,18 @@ def test_static_member_removes_its_former_member_and_joins() -> None:
 def test_full_group_without_the_instance_id_is_fatal() -> None:
     """UNKNOWN_MEMBER_ID means that no member has the instance id; the error is the one that refused the join."""
     scene = answered(crowded(), UNKNOWN, V.REJOIN)
-    assert (scene.state, told(scene), scene.new(ex.SendJoin)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"], [])
+    assert (scene.state, fatal_errors(scene), scene.new(ex.SendJoin)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"], [])
 
 
 def test_removal_that_another_member_used_first_is_fatal() -> None:
     """A join removes the former member once."""
     scene = full(answered(crowded()))
-    assert (scene.state, told(scene)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"])
+    assert (scene.state, fatal_errors(scene)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"])
 
 
 @pytest.mark.parametrize("verdict", [V.RETRY, V.REDISCOVER])
 def test_removal_is_retried_after_a_coordinator_error(verdict: V) -> None:
-    """If the coordinator is loading or has moved, the member joins again after a pause: there may be a vacancy."""
+    """If the coordinator is loading or has moved, the member joins again after a pause, because it may have a place."""
     scene = answered(crowded(), LOADING, verdict)
     assert scene.kinds == ([] if verdict is V.RETRY else ["FindCoordinator"])
     scene.found().after(1.0)
@@ -92,7 +92,7 @@ def test_removal_without_an_answer_is_followed_by_a_join() -> None:
 
 
 def test_refused_removal_waits_for_the_session_of_the_former_member() -> None:
-    """The member repeats the join for a session and some grace at most, and the view shows until when."""
+    """The member repeats the join for a session timeout and a grace period at most, and the view shows the end."""
     scene = answered(crowded(), DENIED)
     since = scene.now
     view = scene.member.view()
@@ -107,7 +107,7 @@ def test_refused_removal_waits_for_the_session_of_the_former_member() -> None:
         scene.after(1.5)
         joins += len(scene.new(ex.SendJoin))
         assert full(scene).new(ex.SendClassicLeave) == []
-    assert (scene.now - since, told(scene)) == (15.0, ["GROUP_MAX_SIZE_REACHED"])
+    assert (scene.now - since, fatal_errors(scene)) == (15.0, ["GROUP_MAX_SIZE_REACHED"])
     assert joins == 10
 
 
@@ -172,22 +172,22 @@ def test_newest_member_that_was_never_persisted_joins_once_more(how: str) -> Non
 def test_second_fence_is_fatal(how: str) -> None:
     """Another live process has the id, and one of the two has to end."""
     scene = fenced(joining(instance_id="i").gather(1), "sync").after(1.0)
-    assert (fenced(scene.gather(2), how).state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+    assert (fenced(scene.gather(2), how).state, fatal_errors(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
 def test_member_that_was_persisted_is_fenced() -> None:
     """KIP-345: The newest member has the id, also in a later generation that is not yet written."""
     scene = stable(A0, instance_id="i").rebalance().gather(2)
-    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+    assert (fenced(scene, "sync").state, fatal_errors(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
 def test_member_that_subscribes_again_was_persisted() -> None:
     """A later subscription joins with the member id that every coordinator knows."""
     scene = stable(A0, instance_id="i").leave().settle().subscribe("a").poll().gather(2)
-    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+    assert (fenced(scene, "sync").state, fatal_errors(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
 
 
 def test_former_member_does_not_rejoin_after_a_second_fence() -> None:
     """After a fence or a missed poll this member may be the older one."""
     scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish().after(1.0).gather(2)
-    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+    assert (fenced(scene, "sync").state, fatal_errors(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])

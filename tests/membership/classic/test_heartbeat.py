@@ -21,7 +21,7 @@ LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
 
 
 def calm(**settings: Any) -> ClassicScene:
-    """STABLE, and long enough for the quick heartbeats after the change to be over."""
+    """STABLE, with heartbeats on the interval again after the frequent ones that follow a change."""
     scene = stable(A0, **settings)
     for _ in range(20):
         scene.poll().beat_answered()
@@ -29,7 +29,7 @@ def calm(**settings: Any) -> ClassicScene:
 
 
 def gaps(scene: ClassicScene, number: int, *, delivered: bool = False) -> list[float]:
-    """Seconds between so many heartbeats, all answered at once."""
+    """Return the seconds between this many heartbeats, each answered immediately."""
     found = []
     for _ in range(number):
         before = scene.poll(delivered=delivered).now

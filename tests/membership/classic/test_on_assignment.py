@@ -30,7 +30,7 @@ BROKEN = BrokerError(code=-150, name="_FATAL", message="on_assignment() of the a
 
 @dataclass(frozen=True)
 class Told(Plan):
-    """An assignor that wants to hear of assignments; the test plays what calls it."""
+    """An assignor with on_assignment(); the test completes the call itself."""
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
         raise NotImplementedError
@@ -38,7 +38,7 @@ class Told(Plan):
 
 @dataclass(frozen=True)
 class Giving(Plan):
-    """An assignor with this result."""
+    """An assignor whose assign() returns this result."""
 
     result: Mapping[str, object] | None = None
 
@@ -46,22 +46,22 @@ class Giving(Plan):
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition] | Assigned]:
         del topics, subscriptions
-        return self.result  # type: ignore[return-value]  # a test's own words
+        return self.result  # type: ignore[return-value]  # the test chooses the value
 
 
 def synced(*assignors: Plan, user_data: bytes | None = b"yours") -> ClassicScene:
-    """A follower whose SyncGroup was answered with A0."""
+    """A follower that received A0 in its SyncGroup response."""
     scene = joining(*(assignors or (Told(),))).gather(4)
     request_id = scene.sync.request_id
     return scene.feed(ex.SyncAnswered(request_id=request_id, assignment=frozenset({A0}), user_data=user_data))
 
 
 def notified(scene: ClassicScene) -> ClassicScene:
-    """The assignor has heard of it."""
+    """on_assignment() of the assignor has returned."""
     return scene.feed(ex.AssignorNotified(request_id=scene.all(ex.NotifyAssignor)[-1].request_id))
 
 
-# ---- what assign gives ----------------------------------------------------------------------------------------------
+# ---- results of assign() --------------------------------------------------------------------------------------------
 
 
 def test_both_kinds_of_assignors_are_assignors() -> None:
@@ -91,7 +91,7 @@ def test_user_data_is_sent_to_the_members_that_receive_some() -> None:
 
 def test_user_data_that_is_not_bytes_raises() -> None:
     """The error names the member and the value."""
-    given = {"a": Assigned(partitions=[TopicPartition("t", 0)], user_data="text")}  # type: ignore[arg-type]  # what users do
+    given = {"a": Assigned(partitions=[TopicPartition("t", 0)], user_data="text")}  # type: ignore[arg-type]  # users make this mistake
     with pytest.raises(AssignmentError, match=r"a receives the user data .text. .*; expected bytes or None"):
         assign_checked(Giving(result=given), Topics(partitions={"t": 1}), {"a": member("t")})
 
@@ -106,7 +106,7 @@ def test_leader_sends_user_data_with_the_assignment() -> None:
     assert scene.feed(computed).sync.user_data == {"m": b"mine"}
 
 
-# ---- what on_assignment hears ---------------------------------------------------------------------------------------
+# ---- calls of on_assignment() ---------------------------------------------------------------------------------------
 
 
 def test_on_assignment_is_called_before_partitions_are_assigned() -> None:
@@ -127,7 +127,7 @@ def test_assignor_without_on_assignment_delays_nothing() -> None:
 
 
 def test_on_assignment_is_called_for_the_chosen_assignor_only() -> None:
-    """The group chose another assignor, so this one is not called."""
+    """on_assignment() is not called for an assignor if the group chose another one."""
     assert synced(Plan(), Told(name="other")).all(ex.NotifyAssignor) == []
 
 

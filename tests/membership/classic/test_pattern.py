@@ -18,24 +18,24 @@ TIMED_OUT = BrokerError(code=7, name="REQUEST_TIMED_OUT")
 
 
 def lists(scene: ClassicScene) -> int:
-    """How often the member has asked for the list of all topics."""
+    """Return how many times the member has requested the list of all topics."""
     return len([asked for asked in scene.all(ex.DescribeTopics) if asked.topics is None])
 
 
-def said(scene: ClassicScene) -> tuple[frozenset[str], frozenset[TopicPartition]]:
-    """The topics and the partitions that the latest JoinGroup names."""
+def sent(scene: ClassicScene) -> tuple[frozenset[str], frozenset[TopicPartition]]:
+    """Return the topics and the owned partitions in the latest JoinGroup."""
     ((_, words),) = scene.join.protocols
     return words.topics, words.owned
 
 
 def joining_by(pattern: str, *topics: str, plan: Plan | None = None) -> ClassicScene:
-    """The pattern is subscribed and polled for; the coordinator is known."""
+    """A member whose application subscribed to the pattern and polled, and whose coordinator is known."""
     scene = ClassicScene(plan or Plan(), classic=PATIENT, max_poll_interval_s=1e6)
     return scene.subscribe(*topics, pattern=pattern).poll().found()
 
 
 def stable_by(pattern: str, *names: str, leads: bool = False, plan: Plan | None = None) -> ClassicScene:
-    """STABLE in generation 1 with A0, when these topics were there."""
+    """STABLE in generation 1 with A0; these topics existed."""
     scene = joining_by(pattern, plan=plan).listed(*names)
     if not leads:
         return scene.gather(1).share(A0).settle()
@@ -49,7 +49,7 @@ def test_member_with_a_pattern_lists_all_topics_before_it_joins() -> None:
     assert (scene.kinds, lists(scene), scene.all(ex.SendJoin)) == ([], 1, [])
     assert scene.member.view().waits_for == "topic list"
     scene.listed("a", "ab", "ba")
-    assert (said(scene)[0], lists(scene)) == ({"a", "ab"}, 1)
+    assert (sent(scene)[0], lists(scene)) == ({"a", "ab"}, 1)
 
 
 def test_names_and_pattern_are_combined() -> None:
@@ -58,15 +58,15 @@ def test_names_and_pattern_are_combined() -> None:
     A pattern matches from the start of a name, not necessarily to its end.
     """
     scene = joining_by("^a.*|^c", "b").listed("a", "cat", "acdc", "xa", "b")
-    assert said(scene)[0] == {"a", "cat", "acdc", "b"}
+    assert sent(scene)[0] == {"a", "cat", "acdc", "b"}
 
 
 def test_pattern_without_a_match_joins_without_topics_and_finds_a_topic_later() -> None:
     """C13: The next refresh finds a topic that was created after the join."""
     scene = joining_by("^a").listed("b")
-    assert said(scene)[0] == frozenset()
+    assert sent(scene)[0] == frozenset()
     scene.gather(1).share().settle().after(REFRESH_S).listed("b", "a")
-    assert (scene.state, said(scene)[0]) == (S.JOINING, {"a"})
+    assert (scene.state, sent(scene)[0]) == (S.JOINING, {"a"})
     assert scene.join.reason == "the topics that match the pattern have changed"
 
 
@@ -78,22 +78,22 @@ def test_leader_and_follower_refresh_the_matches_of_a_pattern(leads: bool) -> No
     scene.after(0.1).listed("a", "b")
     assert (scene.state, lists(scene)) == (S.STABLE, 2)
     scene.after(REFRESH_S).listed("a", "aa")
-    assert (scene.state, said(scene)) == (S.JOINING, ({"a", "aa"}, {A0}))
+    assert (scene.state, sent(scene)) == (S.JOINING, ({"a", "aa"}, {A0}))
 
 
 def test_deleted_topic_is_revoked_before_the_join() -> None:
     """C13: A cooperative member keeps only partitions of subscribed topics (rules 4.4)."""
     scene = stable_by("^a", "a", "ab").after(REFRESH_S).listed("ab").settle()
     assert [sorted(step.partitions or ()) for step in scene.all(ef.RevokePartitions)] == [[A0]]
-    assert (scene.state, said(scene)) == (S.JOINING, ({"ab"}, frozenset()))
+    assert (scene.state, sent(scene)) == (S.JOINING, ({"ab"}, frozenset()))
 
 
 def test_matches_that_change_during_a_rebalance_are_sent_in_the_next_generation() -> None:
     """Rules 5.6: If the metadata changes during a rebalance, the JoinGroup in flight continues."""
     scene = stable_by("^a", "a").rebalance().after(REFRESH_S).listed("a", "ab")
-    assert (scene.state, said(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a"}, 2)
+    assert (scene.state, sent(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a"}, 2)
     scene.gather(2).share(A0).settle()
-    assert (scene.state, said(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a", "ab"}, 3)
+    assert (scene.state, sent(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a", "ab"}, 3)
 
 
 def test_partition_of_a_matching_topic_is_assigned() -> None:
@@ -119,7 +119,7 @@ def test_failed_topic_list_is_requested_again() -> None:
         asked = lists(scene)
         assert (scene.member.last_error, scene.state, scene.kinds) == (TIMED_OUT, S.JOINING, [])
         assert lists(scene.after(1.2)) == asked + 1
-    assert said(scene.listed("a"))[0] == {"a"}
+    assert sent(scene.listed("a"))[0] == {"a"}
 
 
 def test_late_list_for_a_former_pattern_is_dropped() -> None:
@@ -129,7 +129,7 @@ def test_late_list_for_a_former_pattern_is_dropped() -> None:
     assert lists(scene) == 2
     scene.feed(ex.TopicsDescribed(request_id=former.request_id, topics=Topics(partitions={"b": 1})))
     assert scene.all(ex.SendJoin) == []
-    assert said(scene.listed("b", "a"))[0] == {"b"}
+    assert sent(scene.listed("b", "a"))[0] == {"b"}
 
 
 def test_changed_pattern_revokes_nothing_before_its_matches_are_known() -> None:
@@ -140,13 +140,13 @@ def test_changed_pattern_revokes_nothing_before_its_matches_are_known() -> None:
     assert (scene.state, scene.owned) == (S.PREPARING, {A0})
     assert scene.member.view().waits_for == "topic list"
     scene.listed("a", "ab")
-    assert (scene.state, said(scene), scene.all(ef.PausePartitions)) == (S.JOINING, ({"a"}, {A0}), [])
+    assert (scene.state, sent(scene), scene.all(ef.PausePartitions)) == (S.JOINING, ({"a"}, {A0}), [])
 
 
 def test_eager_member_revokes_everything_and_joins_with_the_new_matches() -> None:
     """C13: With an eager assignor the member revokes everything before it joins with the new matches."""
     scene = stable_by("^a", "a", plan=EAGER).after(REFRESH_S).listed("a", "ab").settle()
-    assert (scene.state, said(scene)) == (S.JOINING, ({"a", "ab"}, frozenset()))
+    assert (scene.state, sent(scene)) == (S.JOINING, ({"a", "ab"}, frozenset()))
 
 
 @pytest.mark.parametrize("pattern", ["^a(?i)b", "^[[:word:]]"])
@@ -161,11 +161,11 @@ def test_pattern_that_only_brokers_understand_is_fatal_until_another_subscriptio
     assert scene.poll().subscribe(pattern=pattern).poll().state is S.FATAL
     scene.subscribe(pattern="^a").poll()
     assert scene.state is S.JOINING
-    assert said(scene.listed("a"))[0] == {"a"}
+    assert sent(scene.listed("a"))[0] == {"a"}
 
 
 def test_member_with_an_invalid_new_pattern_leaves_its_group() -> None:
-    """Other members get its partitions immediately.
+    """The member leaves, so that other members receive its partitions immediately.
 
     The application receives the error and the loss, and a later join has no member id.
     """
@@ -181,7 +181,7 @@ def test_unsubscribed_member_lists_no_topics() -> None:
     scene.feed(ex.ClassicLeft(request_id=scene.all(ex.SendClassicLeave)[-1].request_id))
     assert (scene.state, lists(scene.after(REFRESH_S))) == (S.UNSUBSCRIBED, 1)
     scene.subscribe("a").poll().after(REFRESH_S)
-    assert (said(scene)[0], lists(scene)) == ({"a"}, 1)
+    assert (sent(scene)[0], lists(scene)) == ({"a"}, 1)
 
 
 def test_blacklisted_topics_match_nothing() -> None:
@@ -189,6 +189,6 @@ def test_blacklisted_topics_match_nothing() -> None:
     blacklist = PATIENT | {"blacklist": ("^ab.*", ".*-x.*")}
     scene = ClassicScene(Plan(), classic=blacklist, max_poll_interval_s=1e6)
     scene.subscribe(pattern="^a").poll().found().listed("a", "ab", "abc", "a-x", "b")
-    assert said(scene)[0] == {"a"}
+    assert sent(scene)[0] == {"a"}
     scene.gather(1).share(A0).settle().after(REFRESH_S).listed("ab", "a-x")
     assert [(one.topic, one.error.code) for one in scene.all(ef.RaiseToApplication)] == [("^a", 3)]

@@ -1,4 +1,4 @@
-"""Property tests: every event in every classic state, and a member among peers that act in any order."""
+"""Property tests: every event in every classic state, and events in any order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.membership.classic.scene import EAGER, ClassicScene, Plan
 
 S = ClassicState
 PAIRS = [(state, kind) for state in ClassicState for kind in EVENTS]
-#: The consumer protocol's answers: nothing that a classic member orders is answered so.
+#: Responses of the consumer protocol, which no request of a classic member can have.
 FOREIGN = (
     *(ev.HeartbeatAnswered, ev.HeartbeatRejected, ev.HeartbeatFailed, ev.GroupDescribed, ev.GroupDescribeFailed),
     *(ev.SessionTimeoutLearned, ev.TopicIdsResolved, ev.CommitAnswered),
@@ -30,7 +30,7 @@ FOREIGN = (
 
 
 def name_of(value: object) -> str:
-    """How a test's id names a state or an event."""
+    """Return the name of a state or an event in a test's id."""
     return value.__name__ if isinstance(value, type) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The classic member: joins, eager and cooperative rebalances, verdicts and leaving (rules 4)."""
+"""The classic member: joins, eager and cooperative rebalances, error verdicts and leaving (rules 4)."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ def test_join_carries_each_assignor_with_the_subscription() -> None:
         45.0,
         MAX_POLL_S,
     )
-    assert [(name, said.topics, said.owned, said.generation, said.rack_id) for name, said in join.protocols] == [
-        (name, frozenset({"a"}), frozenset(), -1, "r") for name in "xy"
-    ]
+    assert [
+        (name, subscription.topics, subscription.owned, subscription.generation, subscription.rack_id)
+        for name, subscription in join.protocols
+    ] == [(name, frozenset({"a"}), frozenset(), -1, "r") for name in "xy"]
 
 
 def test_member_id_required_is_followed_by_a_join_at_once() -> None:
@@ -107,7 +108,7 @@ def test_late_answers_are_dropped() -> None:
 
 
 def others() -> dict[str, MemberSubscription]:
-    """What two members tell."""
+    """Return the subscriptions of two members."""
     return {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"b"}))}
 
 
@@ -146,7 +147,7 @@ def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[
 
 
 def test_returning_cooperative_leader_rejoins_if_partitions_may_be_unassigned() -> None:
-    """KIP-814 with KIP-429: The leader rejoins, because a JoinGroup that the replaced member owed may be missing."""
+    """KIP-814 with KIP-429: The leader rejoins, because the replaced member may have left a JoinGroup unsent."""
     patient = {"session_timeout_s": 1e6}
     claims = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset({A1}), generation=4)}
     for partitions, reason in ((2, "initialized by the application's poll"), (3, "partitions may be unassigned")):
@@ -190,12 +191,12 @@ def test_cooperative_member_keeps_its_partitions_during_a_rebalance() -> None:
     """KIP-429: Nothing is paused. The join carries the owned partitions and their generation (KIP-792)."""
     scene = stable(A0, A1).rebalance()
     assert (scene.state, scene.owned, scene.kinds) == (S.JOINING, {A0, A1}, ["SendJoin"])
-    (_, said), *_ = scene.join.protocols
-    assert (said.owned, said.generation) == ({A0, A1}, 1)
+    (_, subscription), *_ = scene.join.protocols
+    assert (subscription.owned, subscription.generation) == ({A0, A1}, 1)
 
 
 def test_leader_raises_topics_that_may_not_be_described() -> None:
-    """H15: Such a topic is not assigned, so the application receives the error once, until the topic is allowed."""
+    """H15: Such a topic is not assigned. The application receives the error once, until DESCRIBE is allowed."""
     scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
     forbidden = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="the topic 'a'")
 
@@ -208,14 +209,14 @@ def test_leader_raises_topics_that_may_not_be_described() -> None:
     for _ in range(2):
         scene.poll().after(299.0).poll().after(2.0)
         refused()
-    told = [(raised.problem, raised.topic, raised.error.code) for raised in scene.all(ef.RaiseToApplication)]
-    assert (scene.state, told) == (S.STABLE, [(ef.Problem.REFUSED, "a", 29)])
+    errors = [(raised.problem, raised.topic, raised.error.code) for raised in scene.all(ef.RaiseToApplication)]
+    assert (scene.state, errors) == (S.STABLE, [(ef.Problem.REFUSED, "a", 29)])
 
 
 def test_cooperative_member_revokes_missing_partitions_and_rejoins() -> None:
     """The member pauses, revokes and assigns, then rejoins with fewer owned partitions.
 
-    The next on_assign receives the new ones: none.
+    The next on_assign receives no partitions, because none are new.
     """
     scene = stable(A0, A1).rebalance().gather(2).share(A0, A2)
     assert scene.kinds == ["PausePartitions"]
@@ -226,11 +227,11 @@ def test_cooperative_member_revokes_missing_partitions_and_rejoins() -> None:
         {A0, A2},
         "need to revoke partitions and re-join",
     )
-    (_, said), *_ = scene.join.protocols
-    assert (said.owned, said.generation) == ({A0, A2}, 2)
+    (_, subscription), *_ = scene.join.protocols
+    assert (subscription.owned, subscription.generation) == ({A0, A2}, 2)
     scene.gather(3).share(A0, A2).settle()
-    told = [set(step.offsets) for step in scene.all(ef.AssignPartitions)]
-    assert (scene.state, told) == (S.STABLE, [{A0, A1}, {A2}, set()])
+    assigned = [set(step.offsets) for step in scene.all(ef.AssignPartitions)]
+    assert (scene.state, assigned) == (S.STABLE, [{A0, A1}, {A2}, set()])
 
 
 def test_static_member_that_missed_a_generation_loses_its_partitions() -> None:
@@ -242,8 +243,8 @@ def test_static_member_that_missed_a_generation_loses_its_partitions() -> None:
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     assert scene.settle().all(ef.CommitOffsets) == []
     assert (scene.after(1.0).join.member_id, scene.join.instance_id) == ("m", "i")
-    (_, said), *_ = scene.join.protocols
-    assert (said.owned, said.generation) == (frozenset(), -1)
+    (_, subscription), *_ = scene.join.protocols
+    assert (subscription.owned, subscription.generation) == (frozenset(), -1)
     scene.gather(4).share(A0).settle()
     assert (scene.state, scene.owned) == (S.STABLE, {A0})
 
@@ -256,7 +257,7 @@ def test_static_member_that_missed_a_generation_loses_its_partitions() -> None:
         pytest.param(lambda: stable(A0, A1, instance_id="i"), 7, "", id="a consumer group's epoch"),
         pytest.param(lambda: stable(instance_id="i"), 3, "leader", id="nothing to lose"),
         pytest.param(
-            lambda: stable(A0, A1, assignors=(EAGER,), instance_id="i"), 3, "leader", id="an eager one gave it up"
+            lambda: stable(A0, A1, assignors=(EAGER,), instance_id="i"), 3, "leader", id="an eager member released them"
         ),
     ],
 )
@@ -270,25 +271,25 @@ def test_member_that_missed_no_generation_keeps_its_partitions(
 
 
 def joins_again(scene: ClassicScene) -> ClassicScene:
-    """The coordinator is found again if it is unknown, and the next JoinGroup is sent."""
+    """Find the coordinator again if it is unknown, and let the next JoinGroup be sent."""
     if not scene.context.coordinator.is_known:
         scene.found()
     return scene.after(1.0)
 
 
 def no_answer(scene: ClassicScene) -> ClassicScene:
-    """The SyncGroup gets no response."""
+    """The SyncGroup fails without a response."""
     return scene.feed(ex.ExchangeFailed(request_id=scene.sync.request_id, reason="connection reset"))
 
 
-#: A generation that only joined is over, and the coordinator may have moved before it wrote that generation.
+#: Events after which a generation that the member only joined may be lost: its coordinator may not have written it.
 MOVES = [
     pytest.param(no_answer, id="no response"),
     pytest.param(lambda scene: scene.sync_rejected(V.REDISCOVER, MOVED), id="not the coordinator"),
     pytest.param(lambda scene: scene.sync_rejected(V.REJOIN_LATER, LOADING), id="the coordinator loads"),
     pytest.param(
         lambda scene: scene.sync_rejected(V.REJOIN_NOW, REBALANCING).join_rejected(V.RETRY, LOADING),
-        id="the next join meets a coordinator that loads",
+        id="the next join reaches a coordinator that loads",
     ),
 ]
 
@@ -297,7 +298,7 @@ MOVES = [
 def test_static_member_without_a_share_of_its_generation_loses_its_partitions_in_a_later_one(
     move: Callable[[ClassicScene], ClassicScene],
 ) -> None:
-    """A coordinator that takes over gives the number of an unwritten generation to another one, without this member."""
+    """A coordinator that takes over may reuse the number of an unwritten generation, without this member."""
     scene = joins_again(move(stable(A0, A1, instance_id="i").rebalance().gather(2)))
     scene.gather(3)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
@@ -316,7 +317,7 @@ def test_static_member_whose_generation_joins_again_keeps_its_partitions(
 
 @pytest.mark.parametrize("instance_id", ["i", None])
 def test_member_whose_sync_meets_the_next_rebalance_keeps_its_partitions(instance_id: str | None) -> None:
-    """The coordinator that gathered the generation answers, so no other member received the partitions."""
+    """The same coordinator answers, so no other member has received the partitions."""
     scene = stable(A0, A1, instance_id=instance_id).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
     assert (scene.gather(3).state, scene.owned) == (S.SYNCING, {A0, A1})
 
@@ -328,9 +329,10 @@ def test_dynamic_member_without_a_share_of_its_generation_keeps_its_partitions()
 
 
 def test_static_member_without_a_share_of_its_generation_uses_the_one_of_its_share() -> None:
-    """Heartbeats and commits name the generation in which the member owns its partitions.
+    """Heartbeats and commits name the generation in which the member received its partitions.
 
-    With the number that another generation may have, the coordinator would confirm partitions of other members.
+    Another generation may have the newer number. If the member sent that number, the coordinator would confirm
+    partitions that other members own.
     """
     scene = joins_again(no_answer(stable(A0, instance_id="i").rebalance().gather(2)))
     assert scene.beat().generation == 1
@@ -344,8 +346,8 @@ def test_eager_member_revokes_everything_before_it_joins() -> None:
     assert (scene.state, scene.kinds) == (S.PREPARING, ["PausePartitions"])
     scene.settle()
     assert (scene.state, scene.owned) == (S.JOINING, set())
-    (_, said), *_ = scene.join.protocols
-    assert (said.owned, said.generation) == (frozenset(), 1)
+    (_, subscription), *_ = scene.join.protocols
+    assert (subscription.owned, subscription.generation) == (frozenset(), 1)
     scene.gather(2).share(A0).settle()
     assert (scene.state, scene.owned) == (S.STABLE, {A0})
 
@@ -449,7 +451,7 @@ def test_coordinator_that_moved_is_looked_up() -> None:
 
 
 def test_fenced_static_member_is_fatal() -> None:
-    """KIP-345: The newest member wins. The error comes first, then on_lost, and nothing more is sent."""
+    """KIP-345: The newest member keeps the id. The error comes first, then on_lost, and no more requests are sent."""
     scene = stable(A0, instance_id="i").beat_rejected(V.FATAL, FENCED)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
     scene.finish().after(1000).poll().leave()
@@ -555,7 +557,7 @@ def test_leave_of_a_pending_member_completes_in_time() -> None:
 
 
 def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
-    """The coordinator removed it because it was silent, although its own clock did not run."""
+    """The coordinator removed the member because it was silent, although the member's own clock did not run."""
     scene = stable(A0, instance_id="i").beat_answered().feed(ev.Suspended(seconds=3600.0))
     (beat,) = scene.new(ex.SendClassicHeartbeat)
     scene.feed(ex.ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN, error=UNKNOWN))
@@ -563,7 +565,7 @@ def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> 
 
 
 def removed(scene: ClassicScene) -> ClassicScene:
-    """The coordinator does not know the member any more."""
+    """The coordinator reports that it does not know the member."""
     return scene.beat_rejected(V.REJOIN, UNKNOWN)
 
 
@@ -579,7 +581,7 @@ def test_static_member_that_was_removed_is_fatal() -> None:
 
 
 def test_static_member_that_was_removed_during_a_rebalance_is_fatal() -> None:
-    """The coordinator responds to the pending JoinGroup with UNKNOWN_MEMBER_ID."""
+    """The coordinator answers the pending JoinGroup with UNKNOWN_MEMBER_ID."""
     scene = stable(A0, instance_id="i").beat_answered().rebalance().settle()
     assert scene.state is S.JOINING
     assert scene.join_rejected(V.REJOIN, UNKNOWN).state is S.FATAL
@@ -612,7 +614,7 @@ def test_static_member_that_was_removed_for_a_late_sync_rejoins() -> None:
 
 
 def test_static_member_that_returns_from_a_missed_poll_rejoins() -> None:
-    """The member was in no generation and cannot know what became of its place."""
+    """The member was in no generation and cannot know whether the coordinator kept its place."""
     scene = stable(A0, instance_id="i", max_poll_interval_s=5.0).beat_answered()
     scene.after(5.0).finish().after(0.1)
     assert (scene.state, scene.join_rejected(V.REJOIN, UNKNOWN).state) == (S.JOINING, S.JOINING)
@@ -621,7 +623,7 @@ def test_static_member_that_returns_from_a_missed_poll_rejoins() -> None:
 def test_static_member_of_a_consumer_group_rejoins_if_it_may_have_joined_too_late() -> None:
     """A consumer group removes members that do not join in time.
 
-    Without a rebalance the removal was an administrator's.
+    If there is no rebalance, an administrator removed the member.
     """
 
     def member() -> ClassicScene:

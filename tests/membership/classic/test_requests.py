@@ -22,7 +22,7 @@ SUBSCRIPTION = Subscription(topics=TOPICS)
 
 @dataclass(frozen=True)
 class Returning:
-    """An assignor whose user_data() returns, or raises, what a test chooses."""
+    """An assignor whose user_data() returns or raises what the test chooses."""
 
     user: object
     name: str = "returning"
@@ -31,7 +31,7 @@ class Returning:
     def user_data(self, *_: object) -> bytes | None:
         if isinstance(self.user, Exception):
             raise self.user
-        return self.user  # type: ignore[return-value]  # a user's code may return anything
+        return self.user  # type: ignore[return-value]  # user code may return anything
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
@@ -40,7 +40,7 @@ class Returning:
 
 
 class Scene:
-    """The requests of one static member, its assignment, and the orders of the current event."""
+    """The requests of one static member, its assignment, and the effects of the current event."""
 
     def __init__(self, *assignors: Plan | Returning) -> None:
         self.event = EventContext()
@@ -51,16 +51,16 @@ class Scene:
         self.at(100.0)
 
     def at(self, now: float) -> Scene:
-        """Begin an event at this moment."""
+        """Begin an event at this time."""
         self.event.begin(now)
         return self
 
     def join(self) -> BrokerError | None:
-        """Send a JoinGroup for topic a, with A0 owned."""
+        """Send a JoinGroup for topic a, with A0 as the owned partition."""
         return self.requests.join(member_id="m", reason="because", subscription=SUBSCRIPTION, topics=TOPICS, owned=[A0])
 
     def assigned(self) -> Scene:
-        """Let A0 and A1 be assigned in generation 4, and generation 5 be joined."""
+        """Assign A0 and A1 in generation 4, and join generation 5."""
         for generation in (4, 5):
             self.assignment.joined(
                 ex.JoinAnswered(request_id=1, generation=generation, member_id="m", leader_id="l", protocol_name="plan")
@@ -104,7 +104,7 @@ def test_sync_names_the_joined_generation_and_the_assignor_of_the_group() -> Non
 
 
 def test_only_the_response_to_the_request_in_flight_is_awaited() -> None:
-    """A response to an earlier request has another number, and after `forget` no response is awaited."""
+    """A response to an earlier request has another number, and after `forget` the member expects no response."""
     scene = Scene()
     scene.join()
     seen = [(scene.requests.is_waiting, scene.requests.awaits(1), scene.requests.awaits(2))]
@@ -125,7 +125,7 @@ def test_scheduled_join_ends_the_wait_for_the_request_in_flight() -> None:
 
 
 def test_suspension_counts_from_the_last_request() -> None:
-    """A session goes on while the computer is suspended."""
+    """A session continues while the computer is suspended."""
     scene = Scene()
     scene.join()
     scene.requests.suspended(4.0)

@@ -1,4 +1,4 @@
-"""What the coordinator's errors do in each state (rules 4.7; the terms of rules 5.6)."""
+"""The effect of each coordinator error in each state (rules 4.7, in the terms of rules 5.6)."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ BROKEN = BrokerError(code=-150, name="_FATAL", message="ZeroDivisionError")
 ME = {"m": MemberSubscription(topics=frozenset({"a"}))}
 
 
-def said(scene: ClassicScene) -> tuple[str, set[object], int]:
-    """Member id, owned partitions and generation of the latest JoinGroup."""
+def sent(scene: ClassicScene) -> tuple[str, set[object], int]:
+    """Return member id, owned partitions and generation of the latest JoinGroup."""
     ((_, words),) = scene.join.protocols
     return scene.join.member_id, set(words.owned), words.generation
 
 
 def committing(scene: ClassicScene) -> ef.CommitOffsets:
-    """The application commits; what goes out."""
+    """The application commits; return the request."""
     return scene.feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=60.0)).all(ef.CommitOffsets)[-1]
 
 
 def refused(commit: ef.CommitOffsets, membership: V, error: BrokerError) -> ex.ClassicCommitAnswered:
-    """The coordinator refuses this commit."""
+    """Return the coordinator's refusal of this commit."""
     errors: dict[object, BrokerError | None] = dict.fromkeys(commit.offsets, error)
     answer = ev.CommitAnswered(commit_id=commit.commit_id, verdict=ev.CommitVerdict.FINAL, errors=errors)  # type: ignore[arg-type]  # partitions
     return ex.ClassicCommitAnswered(answer=answer, membership=membership)
@@ -74,7 +74,7 @@ def test_refused_sync_loses_the_partitions_of_a_cooperative_member(
     scene = stable(A0).rebalance().gather(2).sync_rejected(verdict, error)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
-    assert (scene.state, said(scene)) == (S.JOINING, (member_id, set(), -1))
+    assert (scene.state, sent(scene)) == (S.JOINING, (member_id, set(), -1))
 
 
 def test_refused_generation_of_a_join_drops_the_owned_partitions_and_keeps_the_member_id() -> None:
@@ -83,11 +83,11 @@ def test_refused_generation_of_a_join_drops_the_owned_partitions_and_keeps_the_m
     If the coordinator refuses that one also, the member waits for a backoff.
     """
     scene = stable(A0).rebalance()
-    assert said(scene) == ("m", {A0}, 1)
+    assert sent(scene) == ("m", {A0}, 1)
     scene.join_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
-    assert (scene.state, said(scene)) == (S.JOINING, ("m", set(), -1))
+    assert (scene.state, sent(scene)) == (S.JOINING, ("m", set(), -1))
     assert scene.join_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).new(ex.SendJoin) == []
     assert [join.member_id for join in scene.after(0.2).new(ex.SendJoin)] == ["m"]
 
@@ -112,9 +112,9 @@ def test_ownership_keeps_the_generation_of_its_assignment() -> None:
     A renewed old claim could invalidate a valid one.
     """
     scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
-    assert (scene.protocol.generation, said(scene)) == (2, ("m", {A0}, 1))
+    assert (scene.protocol.generation, sent(scene)) == (2, ("m", {A0}, 1))
     scene.gather(3).share(A0).settle()
-    assert said(scene.rebalance()) == ("m", {A0}, 3)
+    assert sent(scene.rebalance()) == ("m", {A0}, 3)
 
 
 def test_lost_assignment_is_not_in_the_user_data() -> None:
@@ -137,7 +137,7 @@ def test_member_id_required_twice_waits_for_a_backoff() -> None:
 
 
 def leading() -> ClassicScene:
-    """SYNCING: the assignor computes."""
+    """SYNCING, while the assignor computes."""
     return joining().gather(1, leads=True, members=ME).described(a=1)
 
 
@@ -265,7 +265,7 @@ def test_commit_interrupted_by_a_rebalance_fails_if_the_partition_is_revoked() -
 
 @pytest.mark.parametrize("gathers_first", [False, True], ids=["while joining", "while syncing"])
 def test_subscription_that_changes_during_a_rebalance_is_sent_in_the_next_one(gathers_first: bool) -> None:  # noqa: FBT001 - a parameter
-    """C10: A subscription that changes while a request is in flight is not lost."""
+    """C10: A subscription that changes while a request is in flight is sent in the next JoinGroup."""
     scene = joining()
     scene = scene.gather(1).subscribe("a", "b") if gathers_first else scene.subscribe("a", "b").gather(1)
     scene.share(A0).settle()
@@ -290,12 +290,12 @@ IN_GROUP: dict[str, Callable[..., ClassicScene]] = {
 def test_missed_poll_loses_everything_in_every_state(name: str, instance_id: str | None) -> None:
     """C01: The member loses its partitions.
 
-    A dynamic member leaves, a static one keeps place and id, and the next poll rejoins.
+    A dynamic member leaves. A static member keeps its place and its id. The next poll rejoins.
     """
     scene = IN_GROUP[name](instance_id=instance_id).after(MAX_POLL_S)
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.STALE, 0 if instance_id else 1)
     scene.finish()
-    assert (scene.state, said(scene)) == (S.JOINING, ("m" if instance_id else "", set(), -1))
+    assert (scene.state, sent(scene)) == (S.JOINING, ("m" if instance_id else "", set(), -1))
 
 
 def test_late_answers_do_not_affect_a_stale_member() -> None:
@@ -340,7 +340,7 @@ def test_leader_whose_assignor_raises_leaves_even_if_static(instance_id: str | N
 
 
 def test_deadline_is_not_in_the_past_for_a_leader_that_joins() -> None:
-    """A topic refresh that falls into a JoinGroup does not make the driver spin."""
+    """A topic refresh that is due while a JoinGroup is in flight does not make the runtime spin."""
     scene = joining(max_poll_interval_s=1e6).gather(1, leads=True, members=ME)
     scene.described(a=1).computed(m=[A0]).share(A0).settle().rebalance().after(1000.0)
     deadline = scene.member.next_deadline()
@@ -350,7 +350,7 @@ def test_deadline_is_not_in_the_past_for_a_leader_that_joins() -> None:
 
 @dataclass(frozen=True)
 class Broken(Plan):
-    """An assignor whose user data cannot be had; `gives` None: it raises."""
+    """An assignor whose user_data() raises, or returns the wrong type if `gives` is set."""
 
     gives: object = None
 
@@ -358,7 +358,7 @@ class Broken(Plan):
         del topics, owned, generation
         if self.gives is None:
             raise KeyError("the lag")
-        return self.gives  # type: ignore[return-value]  # what a user may write
+        return self.gives  # type: ignore[return-value]  # users make this mistake
 
 
 @pytest.mark.parametrize(
@@ -366,11 +366,11 @@ class Broken(Plan):
     [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it returned 'text'; return bytes or None")],
 )
 def test_assignor_whose_user_data_raises_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
-    """The application receives any exception of a user's assignor with its name, and the thread continues."""
+    """The application receives any exception of a user's assignor by name, and the network thread continues."""
     scene = ClassicScene(broken)
     scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"a"}))))
     scene.poll().feed(ev.CoordinatorFound(coordinator=COORDINATOR))
-    (told,) = scene.all(ef.RaiseToApplication)
-    assert (scene.state, told.problem) == (ClassicState.FATAL, ef.Problem.FATAL)
-    assert told.error.message == f"user_data() of the assignor 'plan' failed: {words}"
+    (raised,) = scene.all(ef.RaiseToApplication)
+    assert (scene.state, raised.problem) == (ClassicState.FATAL, ef.Problem.FATAL)
+    assert raised.error.message == f"user_data() of the assignor 'plan' failed: {words}"
     assert scene.all(ex.SendJoin) == []

@@ -1,4 +1,4 @@
-"""The view of a classic member: as for the consumer protocol, with the generation as the epoch."""
+"""The view of a classic member: as under the consumer protocol, with the generation as the epoch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ILLEGAL = BrokerError(code=22, name="ILLEGAL_GENERATION")
 
 
 def lease(scene: ClassicScene) -> float | None:
-    """Until when the member surely owns what it owns."""
+    """Return the time until which the member certainly owns its partitions."""
     return scene.member.view().lease_until
 
 
 def test_suspension_of_the_machine_shortens_the_lease() -> None:
-    """The coordinator's clock went on, also for the JoinGroup in flight, which was sent before the suspension."""
+    """The coordinator's clock continues during a suspension, also for a JoinGroup that was in flight."""
     scene = stable(A0)
     until = lease(scene)
     assert until is not None
@@ -39,7 +39,7 @@ def test_suspension_of_the_machine_shortens_the_lease() -> None:
 
 
 def waits(scene: ClassicScene) -> str | None:
-    """The value and the detail of what the member waits for."""
+    """Return the value and the detail of `waits_for`."""
     return scene.member.view().waits_for_text
 
 
@@ -163,7 +163,7 @@ def test_lease_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_is_answered() -> None:
-    """The group has gathered, and only the response to JoinGroup shows whether this member is in it."""
+    """The JoinGroup was answered for other members; only its response shows whether this member is in the group."""
     scene = keeping().poll().rebalance()
     confirmed_at = scene.now
     beat = scene.beat()
@@ -175,7 +175,7 @@ def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_i
 
 
 def test_classic_lease_ends_before_the_session_and_lasts_until_the_release() -> None:
-    """A classic member states its session timeout itself, so nothing is assumed."""
+    """A classic member chooses its session timeout itself, so no timeout is assumed."""
     scene = stable(A0, has_leases=True).beat_answered()
     sent_at = scene.now
     assert lease(scene) == sent_at + 0.95 * 45.0

@@ -1,4 +1,4 @@
-"""A static member with leases takes no partition before its epoch is larger than that of all former holders."""
+"""A static member with leases takes no partition until its epoch is larger than the epochs of all former holders."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def admitted() -> Scene:
     return joining(instance_id="i", has_leases=True).answer(7, {A0}).resolve(A0.topic_id)
 
 
-def visiting() -> Scene:
-    """The temporary member's leave is in flight."""
+def temporary_leaving() -> Scene:
+    """The leave of the temporary member is in flight."""
     return admitted().answer(8, ())
 
 
 def waiting() -> Scene:
     """The temporary member has left; the member's own heartbeat is in flight."""
-    return visiting().answer(-1)
+    return temporary_leaving().answer(-1)
 
 
 def grown() -> Scene:
-    """The member has epoch 9."""
+    """A member whose epoch has increased to 9."""
     return waiting().answer(9, {A0})
 
 
 def refused() -> Scene:
-    """The group is full."""
+    """A member whose temporary member was refused, because the group is full."""
     return admitted().reject(Verdict.FATAL, GROUP_FULL)
 
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
-    """Member id, instance id and epoch of the heartbeats that the last event had."""
+    """Return member id, instance id and epoch of the last event's heartbeats."""
     return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
 
 
 def test_temporary_member_joins_and_leaves_before_the_member_takes_partitions() -> None:
-    """The temporary member has no instance id and no topics; the member's own full heartbeat follows at once."""
+    """The temporary member has no instance id and no topics; the member's own full heartbeat follows immediately."""
     scene = admitted()
     (join,) = scene.beats[-1:]
     assert (join.member_id, join.instance_id, join.member_epoch) == ("member-2", None, 0)
@@ -65,7 +65,7 @@ def test_temporary_member_joins_and_leaves_before_the_member_takes_partitions() 
 
 
 def test_member_heartbeats_until_its_epoch_has_grown() -> None:
-    """The assignor may run later (group.consumer.assignment.interval.ms): the pace is that of a retry."""
+    """The assignor may run later (group.consumer.assignment.interval.ms); the member heartbeats like a retry."""
     scene = waiting()
     for _ in range(3):
         before = scene.now
@@ -82,14 +82,14 @@ def test_member_heartbeats_until_its_epoch_has_grown() -> None:
     ids=["static without leases", "dynamic with leases", "dynamic without leases"],
 )
 def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
-    """They need no token, or their epoch is the group's newest one."""
+    """These members need no fencing token, or their epoch is already the newest of the group."""
     scene = joining(**keys).answer(7, {A0}).resolve(A0.topic_id)
     assert scene.all(FetchCommitted) != []
     assert [beat.member_epoch for beat in scene.beats] == [0]
 
 
 def test_refused_temporary_member_costs_the_token_and_not_the_partitions() -> None:
-    """The member consumes, and one warning has the reason."""
+    """The member consumes without a fencing token, and one warning has the reason."""
     scene = refused()
     assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].message
     scene.settle()
@@ -99,7 +99,7 @@ def test_refused_temporary_member_costs_the_token_and_not_the_partitions() -> No
 
 
 def test_lost_responses_of_the_temporary_member_are_repeated() -> None:
-    """A member of 4.0 or 4.1 gets FENCED_MEMBER_EPOCH for the repetition, because the first join had arrived."""
+    """Brokers 4.0 and 4.1 answer the repeated join with FENCED_MEMBER_EPOCH, because the first had arrived."""
     scene = admitted().drop().found()
     assert scene.next_beat().member_id == "member-2"
     scene.reject(Verdict.RETRY, LOADING)
@@ -111,7 +111,7 @@ def test_lost_responses_of_the_temporary_member_are_repeated() -> None:
 
 
 def test_member_that_leaves_takes_its_temporary_member_along() -> None:
-    """The response to the temporary member's join, which arrives later, changes nothing."""
+    """The temporary member also leaves. The response to its join, which arrives later, changes nothing."""
     scene = admitted()
     in_flight = scene.request_id
     scene.leave()
@@ -123,7 +123,7 @@ def test_member_that_leaves_takes_its_temporary_member_along() -> None:
 
 
 def test_join_that_is_answered_during_a_leave_has_no_temporary_member() -> None:
-    """The member takes no partition any more."""
+    """The member takes no partition any more, so it needs no larger epoch."""
     scene = joining(instance_id="i", has_leases=True).leave()
     scene.answer(7, {A0}).settle()
     assert scene.state is S.UNSUBSCRIBED
@@ -131,7 +131,7 @@ def test_join_that_is_answered_during_a_leave_has_no_temporary_member() -> None:
 
 
 def test_fenced_member_increases_the_epoch_again() -> None:
-    """It may have another place now."""
+    """After a fence the group may have put the member into another place."""
     scene = stable(A0, instance_id="i", has_leases=True)
     assert scene.view.owned == {}
     scene = grown().settle().fence().settle(answers=False)
@@ -142,12 +142,12 @@ def test_fenced_member_increases_the_epoch_again() -> None:
 
 EDGES: dict[tuple[EpochState, EpochState], Callable[[], Scene]] = {
     (E.IDLE, E.JOINING): admitted,
-    (E.JOINING, E.LEAVING): visiting,
+    (E.JOINING, E.LEAVING): temporary_leaving,
     (E.JOINING, E.REFUSED): refused,
     (E.LEAVING, E.WAITING): waiting,
     (E.WAITING, E.IDLE): grown,
     (E.JOINING, E.IDLE): lambda: admitted().leave(),
-    (E.LEAVING, E.IDLE): lambda: visiting().leave(),
+    (E.LEAVING, E.IDLE): lambda: temporary_leaving().leave(),
     (E.REFUSED, E.IDLE): lambda: refused().settle().fence(),
 }
 

@@ -78,34 +78,34 @@ GONE = Holder(member_id="old", member_epoch=-2)
 
 
 def holder(member_id: str = "old", *partitions: TopicPartition) -> Holder:
-    """A live holder of these partitions, or of two."""
+    """A live holder of these partitions; the default is two partitions."""
     return Holder(member_id=member_id, member_epoch=4, partitions=frozenset(partitions or (ORDERS_1, ORDERS_0)))
 
 
 def describe(scene: Scene, **holders: Holder) -> Scene:
-    """The next description is requested, and arrives."""
+    """The member requests the next description, and it arrives."""
     scene.until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     return scene.feed(GroupDescribed(request_id=scene.all(DescribeGroup)[-1].request_id, holders=holders))
 
 
 def waiting(**settings: object) -> Scene:
-    """A new process whose fixed id another member holds; the description is on its way."""
+    """A new process whose fixed id another member holds; the request for a description is in flight."""
     scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, **settings)
-    return scene.in_touch().reject(Verdict.UNRELEASED, UNRELEASED, holder="old")
+    return scene.with_heartbeat_in_flight().reject(Verdict.UNRELEASED, UNRELEASED, holder="old")
 
 
 def warming(**settings: object) -> Scene:
-    """The description shows the holder's partitions."""
+    """A new process that has received a description with the holder's partitions."""
     return describe(waiting(**settings), i=holder())
 
 
 def warmed(scene: Scene, *, failed: bool = False) -> Scene:
-    """The application has returned from on_warm."""
+    """on_warm has returned."""
     return scene.feed(Warmed(attempt=scene.all(WarmPartitions)[-1].attempt, failed=failed))
 
 
 def read(scene: Scene, *announcements: HandOverAnnouncement) -> Scene:
-    """The announcements that were requested last arrive."""
+    """The announcements of the latest request arrive."""
     order = scene.all(ReadAnnouncements)[-1]
     return scene.feed(
         AnnouncementsRead(
@@ -121,18 +121,18 @@ def written(scene: Scene) -> Scene:
 
 
 def announced(**settings: object) -> Scene:
-    """The holder can read the announcement."""
+    """A new process whose announcement the holder can read."""
     return written(read(warmed(warming(**settings))))
 
 
 def pooled(**holders: Holder) -> Scene:
-    """A new process with a pool, all of whose ids are held."""
+    """A new process with a pool of ids that are all held."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
     return describe(scene, **(holders or {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}))
 
 
 def taken_by_another(scene: Scene) -> Scene:
-    """The chosen holder has an announcement of another successor."""
+    """The chosen holder already has an announcement of another successor."""
     asked = scene.protocol.claim.successor
     assert asked.holder is not None
     announcement = HandOverAnnouncement(
@@ -142,7 +142,7 @@ def taken_by_another(scene: Scene) -> Scene:
 
 
 def released() -> Scene:
-    """A predecessor whose id is free."""
+    """A predecessor that has released its id."""
     return handing_over().settle()
 
 
@@ -166,9 +166,9 @@ def test_successor_prepares_then_writes_an_announcement_and_joins_when_the_id_is
 
 
 def test_join_after_the_release_needs_no_other_request() -> None:
-    """The description showed a group of the consumer protocol, and the partitions of the id, which have no owner now.
+    """The description shows a group of the consumer protocol, and the partitions of the id, which have no owner now.
 
-    A first join knows neither.
+    The first join of a member has neither fact.
     """
     scene = describe(announced(), i=GONE)
     first, joins = scene.all(SendHeartbeat)[0], scene.new(SendHeartbeat)
@@ -179,14 +179,14 @@ def test_join_after_the_release_needs_no_other_request() -> None:
 
 
 def test_join_after_a_failed_description_looks_for_a_classic_group() -> None:
-    """The last member may have left meanwhile, and the group may be a classic one now."""
+    """The last member may have left meanwhile, so the group may be a classic one now."""
     scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
     assert [join.is_consumer_group for join in scene.new(SendHeartbeat)] == [False]
 
 
 def test_join_with_another_id_than_the_awaited_one_expects_no_partitions() -> None:
-    """Another id of the pool has other partitions, or none."""
+    """Another id of the pool has other partitions or none."""
     scene = written(read(warmed(pooled())))
     mine = str(scene.protocol.claim.successor.instance_id)
     other = next(i for i in POOL if i != mine)
@@ -195,7 +195,7 @@ def test_join_with_another_id_than_the_awaited_one_expects_no_partitions() -> No
 
 
 def test_successor_describes_the_group_every_few_milliseconds_after_its_announcement() -> None:
-    """The holder drains and releases: the join has to follow within milliseconds."""
+    """The holder drains and releases its partitions; the join has to follow within milliseconds."""
     scene = announced()
     describe(scene, i=holder())
     described_at = scene.now
@@ -204,7 +204,7 @@ def test_successor_describes_the_group_every_few_milliseconds_after_its_announce
 
 
 def test_successor_describes_the_group_less_often_the_longer_the_holder_drains() -> None:
-    """A long drain is no load for the broker, and its end is still found within a thousandth of its time."""
+    """A long drain causes few requests, and the member still notices its end within a thousandth of its time."""
     scene = announced()
     scene.now += 20.0
     describe(scene.poll(), i=holder())
@@ -214,7 +214,7 @@ def test_successor_describes_the_group_less_often_the_longer_the_holder_drains()
 
 
 def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
-    """As with on_assign, the poll that follows the exception calls the callback again."""
+    """As with on_assign, the next poll calls the callback again after an exception."""
     scene = warmed(warming(), failed=True)
     assert (scene.new(ReadAnnouncements), scene.view.is_warm, scene.member.retries_at_poll) == ([], False, True)
     assert [order.attempt for order in scene.poll().new(WarmPartitions)] == [2]
@@ -222,7 +222,7 @@ def test_successor_whose_on_warm_raised_is_prepared_at_the_next_poll() -> None:
 
 
 def test_late_answer_of_an_earlier_on_warm_is_dropped() -> None:
-    """Only the newest order counts."""
+    """Only the response to the newest order counts."""
     scene = warmed(warming(), failed=True).poll()
     scene.feed(Warmed(attempt=1))
     assert not scene.view.is_warm
@@ -235,14 +235,14 @@ def test_successor_prepares_again_for_more_partitions_of_the_holder() -> None:
 
 
 def test_announcement_moves_with_the_first_partition_of_the_holder() -> None:
-    """The holder reads at the first partition that it owns."""
+    """The holder reads announcements at the first partition that it owns."""
     scene = describe(announced(), i=holder("old", ORDERS_1))
     (order,) = scene.until(lambda s: bool(s.new(WriteAnnouncement))).new(WriteAnnouncement)
     assert order.partition == ORDERS_1
 
 
 def test_announcement_without_effect_is_repeated() -> None:
-    """Another successor may have replaced it, and have ended."""
+    """Another successor may have replaced the announcement and then ended."""
     scene = announced()
     wrote_at = scene.now
     while len(scene.all(WriteAnnouncement)) == 1:
@@ -251,9 +251,9 @@ def test_announcement_without_effect_is_repeated() -> None:
 
 
 def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
-    """Without READ on the helper group the member waits, as with `wait`; the log names the fix.
+    """Without READ on the helper group the member waits, as with the policy `wait`, and the log names the fix.
 
-    The member that has joined reads the helper group as a holder, and does not warn again.
+    After its join the member reads the helper group as a holder, and does not warn again.
     """
     scene = warmed(warming())
     first = scene.all(ReadAnnouncements)[-1].request_id
@@ -277,7 +277,7 @@ def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
 
 
 def test_holder_without_partitions_needs_no_preparation() -> None:
-    """There is nothing to warm, and there is no partition for an announcement."""
+    """There are no partitions to prepare, and no partition to which an announcement could be written."""
     scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
     assert (scene.new(WarmPartitions), scene.view.is_warm) == ([], True)
     describe(scene, i=GONE)
@@ -285,26 +285,26 @@ def test_holder_without_partitions_needs_no_preparation() -> None:
 
 
 def test_successor_of_a_fixed_id_makes_no_request_to_a_newer_holder() -> None:
-    """Two processes with one id never take it from each other in turns."""
+    """Two processes with one id never take it from each other alternately."""
     scene = describe(announced(), i=holder("newer"))
     assert (scene.new(WarmPartitions), scene.view.waits_for) == ([], WaitsFor.INSTANCE_ID)
     assert describe(scene, i=holder("newest")).new(WarmPartitions) == []
 
 
 def test_successor_of_a_holder_without_partitions_makes_no_request_to_a_newer_one() -> None:
-    """The first holder got no request, and the member that has its id now may be newer."""
+    """The first holder received no request, and the member that holds the id now may be newer."""
     scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
     assert describe(scene, i=holder("newer")).all(WarmPartitions) == []
 
 
 def test_successor_makes_no_request_to_a_holder_that_the_refusal_did_not_name() -> None:
-    """The description came late, and shows a member that has taken the id since: it may be newer."""
+    """The description arrived late and shows a member that has taken the id since; that member may be newer."""
     assert describe(waiting(), i=holder("newer")).all(WarmPartitions) == []
 
 
 def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
-    """The holder may be the newer one: this process may have been stopped, and replaced."""
-    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER).in_touch()
+    """The holder may be newer, because this process may have been stopped and replaced."""
+    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER).with_heartbeat_in_flight()
     scene.now += 3.0
     scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="old")
     assert describe(scene, i=holder()).all(WarmPartitions) == []
@@ -314,16 +314,18 @@ def test_member_that_learns_of_the_holder_late_makes_no_request() -> None:
     ("created_at", "requests"), [pytest.param(1000, 1, id="an older holder"), pytest.param(3000, 0, id="a newer one")]
 )
 def test_member_that_learns_of_the_holder_late_knows_its_age_from_its_id(created_at: int, requests: int) -> None:
-    """On a busy machine the join of a new process may take longer than the two seconds."""
+    """On a busy machine the join of a new process may take longer than two seconds."""
     old = created(created_at)
-    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000)).in_touch()
+    scene = joining(
+        instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000)
+    ).with_heartbeat_in_flight()
     scene.now += 3.0
     scene.reject(Verdict.UNRELEASED, UNRELEASED, holder=old)
     assert len(describe(scene, i=holder(old)).all(WarmPartitions)) == requests
 
 
 def test_long_preparation_does_not_end_the_wait() -> None:
-    """The holder has nothing to release before the announcement, so the limit of the wait begins with it."""
+    """The holder releases nothing before the announcement, so the time limit begins with the announcement."""
     scene = warming(max_poll_interval_s=10_000.0)
     for _ in range(3):
         scene.now += 300.0
@@ -346,7 +348,7 @@ def test_successor_of_a_pool_leaves_a_holder_to_an_earlier_successor() -> None:
 
 
 def created(at_s: int) -> str:
-    """A member id with this creation time."""
+    """Return a member id with this creation time."""
     return new_member_id(at_s * 1000, bytes(10))
 
 
@@ -357,18 +359,18 @@ def created(at_s: int) -> str:
         pytest.param((created(501), created(500)), "i1", id="the oldest, with the other id"),
         pytest.param((created(500), created(500)), "i1", id="at random among holders of the same age"),
         pytest.param(("member of another version", created(500)), "i0", id="an unknown age counts as old"),
-        pytest.param((created(5000), created(6000)), "i0", id="the own clock is behind"),
+        pytest.param((created(5000), created(6000)), "i0", id="the clock of this process is behind"),
     ],
 )
 def test_successor_of_a_pool_replaces_the_oldest_process(ids: tuple[str, str], chosen: str) -> None:
-    """In a deployment these are the processes that end; those that started just before must keep their ids."""
+    """In a deployment the oldest processes end next; processes that have just started must keep their ids."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000))
     describe(scene, i0=holder(ids[0], ORDERS_0), i1=holder(ids[1], ORDERS_1))
     assert scene.protocol.claim.successor.instance_id == chosen
 
 
 def test_successor_of_a_pool_leaves_the_oldest_process_to_an_earlier_successor() -> None:
-    """Of several new processes, each replaces another one."""
+    """Several new processes replace different holders."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER, member_id=created(2000))
     holders = {"i0": holder(created(500), ORDERS_0), "i1": holder(created(1000), ORDERS_1)}
     taken_by_another(describe(scene, **holders))
@@ -377,7 +379,7 @@ def test_successor_of_a_pool_leaves_the_oldest_process_to_an_earlier_successor()
 
 
 def test_successor_of_a_pool_chooses_another_holder_if_its_id_went_to_another_member() -> None:
-    """Announcements are hints: the id may go to a member that never wrote one."""
+    """Announcements are hints: the id may go to a member that never wrote an announcement."""
     scene = written(read(warmed(pooled())))
     asked = scene.protocol.claim.successor
     others = {"i0": holder("old0", ORDERS_0), "i1": holder("old1", ORDERS_1)}
@@ -390,12 +392,12 @@ RELEASED = Holder(member_id="ended", member_epoch=-2, partitions=frozenset({ORDE
 
 
 def rival(predecessor: str = "ended") -> HandOverAnnouncement:
-    """The announcement of another successor."""
+    """Return the announcement of another successor."""
     return HandOverAnnouncement(predecessor=predecessor, successor="rival", instance_id="i1")
 
 
 def another_id_is_free() -> tuple[Scene, dict[str, Holder], str]:
-    """A successor that waits for its holder, the holders with one that has ended, and the ended holder's id."""
+    """Return a successor that waits for its holder, the holders, one of which has ended, and the ended holder's id."""
     scene = written(read(warmed(pooled())))
     asked = scene.protocol.claim.successor
     other = next(i for i in POOL if i != asked.instance_id)
@@ -405,7 +407,7 @@ def another_id_is_free() -> tuple[Scene, dict[str, Holder], str]:
 
 
 def test_id_of_a_member_that_ended_without_a_hand_over_is_taken_at_once() -> None:
-    """Kubernetes may end another process than the announced predecessor; its partitions have no owner until then."""
+    """Kubernetes may end a process other than the announced predecessor; its partitions have no owner until then."""
     scene, after, other = another_id_is_free()
     began = scene.now
     (order,) = scene.new(ReadAnnouncements)
@@ -415,7 +417,7 @@ def test_id_of_a_member_that_ended_without_a_hand_over_is_taken_at_once() -> Non
 
 
 def test_released_id_is_left_to_its_successor() -> None:
-    """A member that waits for another id takes it only if the successor does not come."""
+    """A member that waits for another id takes this one only if its successor does not come."""
     scene, after, other = another_id_is_free()
     began = scene.now
     read(scene, rival())
@@ -426,7 +428,7 @@ def test_released_id_is_left_to_its_successor() -> None:
 
 
 def test_predecessor_of_a_pool_leaves_its_own_id_longer_to_its_successor() -> None:
-    """The successor would wait for it without end, if the predecessor came back while the successor is paused."""
+    """If the predecessor took its id back while the successor is paused, the successor would wait for it forever."""
     scene = released_of_pool()
     began = scene.now
     while not scene.new_beats:
@@ -436,14 +438,14 @@ def test_predecessor_of_a_pool_leaves_its_own_id_longer_to_its_successor() -> No
 
 
 def test_released_id_is_taken_at_once_if_its_successor_has_another_one() -> None:
-    """The announcement had no effect."""
+    """The announcement of that successor had no effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival()), **(after | {"outside": holder("rival", ORDERS_1)}))
     assert [beat.instance_id for beat in scene.new_beats] == [other]
 
 
 def test_announcement_to_an_earlier_holder_reserves_no_id() -> None:
-    """Announcements stay in the helper group after they had their effect."""
+    """Announcements stay in the helper group after they have taken effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival("earlier")), **after)
     assert [beat.instance_id for beat in scene.new_beats] == [other]
@@ -460,7 +462,7 @@ def test_unreadable_announcement_reserves_no_id(is_refused: bool) -> None:  # no
 
 
 def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_an_announcement() -> None:
-    """Nothing shows which announcement was for its holder, and there is no partition to prepare for."""
+    """Without partitions there is no announcement to find and nothing to prepare."""
     scene, after, other = another_id_is_free()
     empty = Holder(member_id="empty", member_epoch=-2)
     describe(read(scene, rival()), **(after | {other: empty}))
@@ -468,7 +470,7 @@ def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_an_announc
 
 
 def test_successor_that_joins_elsewhere_withdraws_its_announcement() -> None:
-    """The holder to which it announced itself stays in the group."""
+    """The holder to which the successor announced itself stays in the group."""
     scene, after, _ = another_id_is_free()
     announcement = scene.all(WriteAnnouncement)[-1]
     describe(read(scene), **after).answer(1, [A1])
@@ -478,18 +480,18 @@ def test_successor_that_joins_elsewhere_withdraws_its_announcement() -> None:
 
 
 def test_successor_that_joins_as_planned_withdraws_nothing() -> None:
-    """Its announcement had its effect; the next successor's may be there by now."""
+    """The announcement has taken effect, and the announcement of the next successor may already have replaced it."""
     scene = describe(announced(), i=GONE).answer(1, [A0])
     assert scene.new(WriteAnnouncement) == []
 
 
 def test_successor_that_leaves_withdraws_its_announcement() -> None:
-    """Its application closes before the hand-over: nothing happens to the holder."""
+    """If the application closes before the hand-over, the holder keeps its id."""
     assert [order.announcement for order in announced().leave().new(WriteAnnouncement)] == [None]
 
 
 def test_successor_of_a_pool_joins_with_the_id_that_it_requested() -> None:
-    """The id for whose partitions the application is ready comes first."""
+    """The member joins with the id for whose partitions the application has prepared."""
     scene = written(read(warmed(pooled())))
     mine = str(scene.protocol.claim.successor.instance_id)
     other = next(i for i in POOL if i != mine)
@@ -501,7 +503,7 @@ def test_successor_of_a_pool_joins_with_the_id_that_it_requested() -> None:
 
 
 def test_predecessor_releases_everything_in_order_and_leaves_with_minus_two() -> None:
-    """A hand-over is a leave that the application did not request: pause, commit, on_revoke, then epoch -2."""
+    """A hand-over is a leave without a request of the application: pause, commit, on_revoke, then epoch -2."""
     scene = handing_over()
     assert scene.state is S.UNSUBSCRIBING
     assert isinstance(scene.step, PausePartitions)
@@ -514,7 +516,7 @@ def test_predecessor_releases_everything_in_order_and_leaves_with_minus_two() ->
 
 
 def test_predecessor_of_a_fixed_id_ends_when_its_successor_holds_the_id() -> None:
-    """The error names the holder, and is the one of a member that was replaced."""
+    """The error names the holder and is the error of a replaced member."""
     scene = describe(released(), i=Holder(member_id="successor", member_epoch=1, host="h"))
     assert scene.state is S.FATAL
     assert scene.view.last_error is not None
@@ -525,7 +527,7 @@ def test_predecessor_of_a_fixed_id_ends_when_its_successor_holds_the_id() -> Non
 
 
 def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_announcement() -> None:
-    """The id is free for a limited time; the announcement of the dead successor has no effect any more."""
+    """The id stays free for a limited time; then the announcement of the dead successor has no effect any more."""
     scene = released()
     began = scene.now
     while not scene.new_beats:
@@ -542,20 +544,20 @@ OWN = Holder(member_id="member-1", member_epoch=-2, partitions=frozenset({ORDERS
 
 
 def handing_over_of_pool() -> Scene:
-    """A predecessor with a pool that has just read the announcement to it."""
+    """A predecessor with a pool that has just read the announcement of its successor."""
     scene = joining(instance_pool=POOL, conflict_policy=ConflictPolicy.HAND_OVER)
     describe(scene, i1=holder("old1")).answer(1, [A0]).settle()
     return requested(scene.until(lambda s: bool(s.all(ReadAnnouncements))), instance_id="i0")
 
 
 def released_of_pool() -> Scene:
-    """A predecessor with a pool whose id is free; it sees that first, and reads the announcement to itself."""
+    """A predecessor with a pool that has released its id and then read the announcement to itself."""
     scene = handing_over_of_pool().settle()
     return requested(describe(scene, i0=OWN, i1=holder("old1")), instance_id="i0")
 
 
 def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one() -> None:
-    """It makes no request itself, and takes an id at once that no other successor requested."""
+    """The predecessor makes no request itself. It takes an id immediately if no other successor requested it."""
     scene = released_of_pool()
     describe(scene, i0=OWN, i1=holder("old1"))
     assert (scene.new_beats, scene.state) == ([], S.JOINING)
@@ -576,7 +578,7 @@ def test_predecessor_of_a_pool_joins_with_a_new_member_id_if_it_takes_another_id
 
 
 def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhere() -> None:
-    """Its partitions wait for a round trip only."""
+    """The partitions of the predecessor have no owner for one round trip only."""
     scene = released_of_pool()
     began = scene.now
     describe(scene, i0=OWN, i1=holder("successor"))
@@ -602,14 +604,14 @@ def test_predecessor_whose_release_was_lost_releases_its_id_again(pool: tuple[st
 
 
 def test_predecessor_of_a_pool_that_is_replaced_during_its_release_waits_for_another_id() -> None:
-    """Its session ended meanwhile, so its successor has the id: a pool has other ids."""
+    """The session ended meanwhile and its successor has the id, but the pool has other ids."""
     replaced = BrokerError(code=FENCED_INSTANCE_CODE, name="FENCED_INSTANCE_ID", message="fenced by member new")
-    scene = handing_over_of_pool().in_touch().reject(Verdict.FATAL, replaced)
+    scene = handing_over_of_pool().with_heartbeat_in_flight().reject(Verdict.FATAL, replaced)
     assert (scene.finish().state, scene.new_beats) == (S.JOINING, [])
 
 
 def test_predecessor_reads_its_announcement_once_a_second_and_seldom_without_the_right() -> None:
-    """The brokers' refusal is logged once."""
+    """Without READ on the helper group, the broker's refusal is logged once."""
     scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, max_poll_interval_s=1e6)
     read(scene.until(lambda s: bool(s.new(ReadAnnouncements))))
     began = scene.now
@@ -626,7 +628,7 @@ def test_predecessor_reads_its_announcement_once_a_second_and_seldom_without_the
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.WAIT, ConflictPolicy.FAIL])
 def test_other_policies_read_no_announcements(policy: ConflictPolicy) -> None:
-    """Without the policy nothing costs anything."""
+    """Without the hand-over policy a member sends no additional requests."""
     scene = stable(A0, instance_id="i", conflict_policy=policy).after(30.0)
     assert scene.all(ReadAnnouncements) == []
 
@@ -636,28 +638,28 @@ def test_other_policies_read_no_announcements(policy: ConflictPolicy) -> None:
     [("other", "successor", "i"), ("member-1", "member-1", "i"), ("member-1", "successor", "j")],
 )
 def test_announcement_to_another_member_is_ignored(predecessor: str, successor: str, instance_id: str) -> None:
-    """An announcement of an earlier membership, of this member itself, or for another id begins no hand-over."""
+    """An announcement of an earlier membership, of this member itself, or for another id starts no hand-over."""
     scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER)
     announcement = HandOverAnnouncement(predecessor=predecessor, successor=successor, instance_id=instance_id)
     assert read(scene.until(lambda s: bool(s.new(ReadAnnouncements))), announcement).state is S.STABLE
 
 
 def test_application_that_closes_during_a_hand_over_leaves_normally() -> None:
-    """The successor finds the id free, as after the hand-over; close() returns."""
+    """The successor finds the id free, as after a hand-over, and close() returns."""
     scene = handing_over().leave().settle()
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
     assert [beat.member_epoch for beat in scene.beats][-1] == -2
 
 
 def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
-    """It is not in the group any more."""
+    """The member is not in the group any more, so its leave sends no request."""
     scene = released().leave().settle()
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
 
 
 @pytest.mark.parametrize("make", [handing_over, released])
 def test_member_that_left_during_a_hand_over_ignores_its_announcement_afterwards(make: Callable[[], Scene]) -> None:
-    """The application subscribed again, so this member is the newer one; the old announcement is still there."""
+    """The application subscribed again, so this member is newer than the announcement, which still exists."""
     scene = make().leave().settle().subscribe("orders").poll().target(6, A0).settle()
     requested(scene.until(lambda s: bool(s.new(ReadAnnouncements))))
     assert scene.state is S.STABLE
@@ -665,7 +667,7 @@ def test_member_that_left_during_a_hand_over_ignores_its_announcement_afterwards
 
 
 def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
-    """A stuck application delays its successor not longer than any rebalance."""
+    """A stuck application delays its successor no longer than any other rebalance."""
     scene = handing_over(drain_timeout_s=MAX_POLL_S).after(MAX_POLL_S)
     assert (scene.state, scene.new(LosePartitions) != [], scene.beats[-1].member_epoch) == (S.STALE, True, -2)
     scene.poll().finish()
@@ -673,9 +675,9 @@ def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_in
 
 
 def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_the_drain_timeout() -> None:
-    """The successor gets the id 10 s later, the time for the last commit; the application receives an error first.
+    """The successor gets the id after 10 s, the time for the last commit. The application receives an error first.
 
-    The member that comes back does not compete with its successor.
+    If the former holder continues later, it does not compete with its successor.
     """
     scene = handing_over(drain_timeout_s=5.0).finish()
     assert isinstance(scene.step, RevokePartitions)
@@ -690,7 +692,7 @@ def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_th
 
 
 def test_predecessor_that_is_fenced_during_a_hand_over_waits_for_its_successor() -> None:
-    """The id is the successor's: the fenced member does not compete with it."""
+    """The successor owns the id, so the fenced member does not compete for it."""
     scene = handing_over().fence().finish()
     assert (scene.state, scene.new_beats, scene.all(LeaveCompleted)) == (S.JOINING, [], [])
 
@@ -736,7 +738,7 @@ def _refused(scene: Scene) -> Scene:
 
 
 def _scene_after(edge: tuple[Enum, Enum]) -> Scene:
-    """The scene that takes this edge last."""
+    """Return the scene whose last transition is this edge."""
     makers = [make for one, make in SUCCESSORS.items() if one == edge]
     makers += [make for two, make in PREDECESSORS.items() if two == edge]
     return makers[0]()
@@ -778,7 +780,7 @@ EVENTS: tuple[HandOverEvent, ...] = (
 @pytest.mark.parametrize("edge", [*SUCCESSORS, *PREDECESSORS], ids=lambda edge: f"{edge[0]}-{edge[1]}")
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_late_events_of_a_hand_over_change_nothing(edge: tuple[Enum, Enum], event: HandOverEvent) -> None:
-    """In each state, an answer to another request is dropped."""
+    """In each state, a response to another request is dropped."""
     scene = _scene_after(edge)
     claim = scene.protocol.claim
     before = (claim.successor.state, claim.predecessor.state, scene.state)

@@ -1,4 +1,4 @@
-"""When a heartbeat is sent and which fields it carries (rules 5.2)."""
+"""When the member sends a heartbeat, and which fields the heartbeat carries (rules 5.2)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TOPIC_REFUSED = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED")
 
 
 def calm(**settings: object) -> Scene:
-    """STABLE, and nothing has happened for so long that the cadence is the broker's interval."""
+    """STABLE, after such a long time without changes that heartbeats follow the broker's interval."""
     scene = stable(A0, **settings)
     for _ in range(60):
         scene.poll().next_beat()
@@ -59,7 +59,7 @@ def calm(**settings: object) -> Scene:
 
 
 def spacings(scene: Scene, count: int) -> list[float]:
-    """The seconds between the next heartbeats, each answered at once."""
+    """Return the seconds between the next heartbeats, each answered immediately."""
     found = []
     for _ in range(count):
         before = scene.now
@@ -69,7 +69,7 @@ def spacings(scene: Scene, count: int) -> list[float]:
     return found
 
 
-# ---- when ----
+# ---- when a heartbeat is sent ----
 
 
 def test_first_heartbeat_is_sent_at_once() -> None:
@@ -146,11 +146,11 @@ def test_backoff_grows_with_each_failure_and_ends_with_a_success() -> None:
     """H09: The backoff is 0.1, 0.2, 0.4, 0.8, 1 and 1 s; a success resets it."""
     scene, waited = calm(), []
     for _ in range(6):
-        scene.in_touch().drop().found()
+        scene.with_heartbeat_in_flight().drop().found()
         failed_at = scene.now
         scene.next_beat()
         waited.append(round(scene.now - failed_at, 3))
-    scene.answer().in_touch().drop().found()
+    scene.answer().with_heartbeat_in_flight().drop().found()
     failed_at = scene.now
     scene.next_beat()
     assert waited == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
@@ -165,14 +165,14 @@ def test_joining_member_backs_off() -> None:
 
 def test_disconnect_starts_a_coordinator_lookup() -> None:
     """H10: A disconnect starts one coordinator lookup, and heartbeats continue when it succeeds."""
-    scene = calm().in_touch().drop()
+    scene = calm().with_heartbeat_in_flight().drop()
     assert (scene.kinds, scene.view.coordinator, scene.state) == (["FindCoordinator"], None, S.STABLE)
     assert scene.after(1.0).found().new_beats[0].member_epoch == 1
 
 
 def test_permanent_transport_error_is_fatal() -> None:
     """H11: A transport error that is not retriable ends FATAL, with the reason in the application's error."""
-    scene = stable(A0).in_touch().drop(retriable=False)
+    scene = stable(A0).with_heartbeat_in_flight().drop(retriable=False)
     assert (scene.state, raised(scene)) == (
         S.FATAL,
         [BrokerError(code=FATAL_CODE, name="_FATAL", message="disconnected")],
@@ -181,7 +181,11 @@ def test_permanent_transport_error_is_fatal() -> None:
 
 def test_transport_error_is_raised_before_the_state_changes() -> None:
     """H26: A transport error orders the application's error first, then the state change, then the loss."""
-    assert stable(A0).in_touch().drop(retriable=False).kinds == ["RaiseToApplication", "StateChanged", "LosePartitions"]
+    assert stable(A0).with_heartbeat_in_flight().drop(retriable=False).kinds == [
+        "RaiseToApplication",
+        "StateChanged",
+        "LosePartitions",
+    ]
 
 
 def test_refusal_is_raised_before_the_state_changes() -> None:
@@ -222,7 +226,7 @@ def test_deadline_is_not_in_the_past_after_it_was_served() -> None:
 
 def test_heartbeats_are_frequent_after_a_change_and_slow_down() -> None:
     """After a change heartbeats follow every 0.2 s, and then the spacing grows by 1.6 up to the interval."""
-    scene = calm().in_touch().answer(2)
+    scene = calm().with_heartbeat_in_flight().answer(2)
     quick = [QUICK_S] * (QUICK_BEATS + 1)
     assert spacings(scene, 14) == [*quick, 0.32, 0.512, 0.819, 1.311, 2.097, 3.355, INTERVAL_S, INTERVAL_S]
 
@@ -261,7 +265,7 @@ def test_delivered_records_speed_up_the_heartbeat() -> None:
     assert gaps == [0.25, INTERVAL_S]
 
 
-# ---- which fields ----
+# ---- which fields a heartbeat carries ----
 
 
 def test_steady_heartbeat_carries_only_the_identity() -> None:
@@ -312,16 +316,16 @@ def test_each_refusal_has_its_consequence(
     verdict: Verdict, error: BrokerError, state: MemberState, problem: Problem | None
 ) -> None:
     """H15: Each verdict gives a STABLE member its state and its error, and the view shows the error."""
-    scene = stable(A0).in_touch().reject(verdict, error)
-    told = [effect.problem for effect in scene.new(RaiseToApplication)]
-    assert (scene.state, told, scene.view.last_error) == (state, [] if problem is None else [problem], error)
+    scene = stable(A0).with_heartbeat_in_flight().reject(verdict, error)
+    problems = [effect.problem for effect in scene.new(RaiseToApplication)]
+    assert (scene.state, problems, scene.view.last_error) == (state, [] if problem is None else [problem], error)
 
 
 @pytest.mark.parametrize("error", [LOADING, TOPIC_REFUSED], ids=lambda error: error.name)
 def test_retriable_refusal_is_followed_by_a_full_heartbeat(error: BrokerError) -> None:
     """H15, H22: After any error response the next heartbeat carries all fields."""
     verdict = Verdict.RETRY if error is LOADING else Verdict.REPORT
-    beat = stable(A0).in_touch().reject(verdict, error).next_beat()
+    beat = stable(A0).with_heartbeat_in_flight().reject(verdict, error).next_beat()
     assert (beat.is_full, beat.owned) == (True, {A0})
 
 
@@ -329,13 +333,13 @@ def test_every_refused_topic_is_raised() -> None:
     """H15: Each occurrence of a reported error reaches the application."""
     scene = stable(A0)
     for _ in range(3):
-        scene.in_touch().reject(Verdict.REPORT, TOPIC_REFUSED)
-    assert [told.error for told in scene.all(RaiseToApplication)] == [TOPIC_REFUSED] * 3
+        scene.with_heartbeat_in_flight().reject(Verdict.REPORT, TOPIC_REFUSED)
+    assert [effect.error for effect in scene.all(RaiseToApplication)] == [TOPIC_REFUSED] * 3
 
 
 def test_coordinator_that_moved_is_looked_up() -> None:
     """H15: After NOT_COORDINATOR the member looks the coordinator up and sends a full heartbeat to the new one."""
-    scene = stable(A0).in_touch().reject(Verdict.REDISCOVER, MOVED)
+    scene = stable(A0).with_heartbeat_in_flight().reject(Verdict.REDISCOVER, MOVED)
     assert len(scene.new(FindCoordinator)) == 1
     assert scene.found().next_beat().is_full
 
@@ -343,7 +347,7 @@ def test_coordinator_that_moved_is_looked_up() -> None:
 def test_heartbeat_fields_follow_the_state() -> None:
     """H16: The fields differ in a steady heartbeat, after subscribe(), in an acknowledgement and after a fence."""
     scene = stable(A0)
-    steady = scene.in_touch().answer().beats[-1]
+    steady = scene.with_heartbeat_in_flight().answer().beats[-1]
     subscribed = scene.subscribe("orders").beats[-1]
     acknowledged = scene.answer(2, [A0, A1]).settle(answers=False).beats[-1]
     scene.answer(request_id=scene.request_id)
@@ -375,31 +379,31 @@ def test_lost_acknowledgement_is_repeated_in_full() -> None:
 
 def test_full_heartbeat_during_a_revocation_still_claims_the_partition() -> None:
     """A full heartbeat claims a partition until on_revoke has ended."""
-    scene = stable(A0, A1).target(2, A0).finish().in_touch().drop().found()
+    scene = stable(A0, A1).target(2, A0).finish().with_heartbeat_in_flight().drop().found()
     assert scene.next_beat().owned == {A0, A1}
 
 
 def test_rack_is_sent_with_the_join_only() -> None:
     """H29: The rack is sent at epoch 0, also at a rejoin, and in no other heartbeat, not even a full one."""
-    scene = stable(A0, rack_id="r").in_touch().drop().found()
+    scene = stable(A0, rack_id="r").with_heartbeat_in_flight().drop().found()
     full = scene.next_beat()
     rejoin = scene.answer().fence().finish().beats[-1]
     assert (scene.beats[0].rack_id, full.is_full, full.rack_id, rejoin.rack_id) == ("r", True, None, "r")
 
 
 def by_pattern(pattern: str) -> Scene:
-    """STABLE with a pattern for subscription."""
+    """STABLE with a pattern as the subscription."""
     return Scene().subscribe(pattern=pattern).poll().found().answer(1, [A0]).settle()
 
 
 def test_pattern_is_sent_once_and_when_it_changes() -> None:
     """H30: The join carries the pattern, and later heartbeats only a change; "" removes the pattern."""
     scene = by_pattern("o.*")
-    said = [scene.beats[0].pattern, scene.next_beat().pattern]
-    said.append(scene.answer().subscribe(pattern="p.*").beats[-1].pattern)
-    said.append(scene.answer().subscribe("orders").beats[-1].pattern)
-    said.append(scene.answer().next_beat().pattern)
-    assert said == ["o.*", None, "p.*", "", None]
+    patterns = [scene.beats[0].pattern, scene.next_beat().pattern]
+    patterns.append(scene.answer().subscribe(pattern="p.*").beats[-1].pattern)
+    patterns.append(scene.answer().subscribe("orders").beats[-1].pattern)
+    patterns.append(scene.answer().next_beat().pattern)
+    assert patterns == ["o.*", None, "p.*", "", None]
 
 
 def test_removal_of_a_pattern_is_repeated_after_a_lost_heartbeat() -> None:
@@ -438,37 +442,37 @@ def test_unsupported_version_is_fatal_with_the_brokers_message() -> None:
 def test_view_shows_the_interval_from_the_broker() -> None:
     """B07, H33: A response with another interval changes the view, so that a change can be detected and logged."""
     scene = stable(A0)
-    answers = [scene.in_touch().answer(interval_s=interval_s).view for interval_s in (5.0, 3.0, 3.0)]
+    answers = [scene.with_heartbeat_in_flight().answer(interval_s=interval_s).view for interval_s in (5.0, 3.0, 3.0)]
     assert [view.heartbeat_interval_s for view in answers] == [5.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("interval_s", [0.0, -5.0])
 def test_interval_that_is_not_positive_is_never_adopted(interval_s: float) -> None:
     """An interval of 0 or less is ignored, so that it causes no heartbeat storm."""
-    assert stable(A0).in_touch().answer(interval_s=interval_s).view.heartbeat_interval_s == INTERVAL_S
+    assert stable(A0).with_heartbeat_in_flight().answer(interval_s=interval_s).view.heartbeat_interval_s == INTERVAL_S
 
 
 @pytest.mark.parametrize("epoch", [0, -1, -2])
 def test_epoch_that_is_not_positive_is_never_adopted(epoch: int) -> None:
     """An epoch of 0 or less is ignored: the member keeps its epoch and sends a full heartbeat after a backoff."""
-    scene = stable(A0).in_touch().answer(epoch, [A1])
+    scene = stable(A0).with_heartbeat_in_flight().answer(epoch, [A1])
     assert (scene.state, scene.view.member_epoch, scene.new_beats) == (S.STABLE, 1, [])
     assert scene.next_beat().is_full
 
 
 def test_repeated_answer_is_ignored() -> None:
     """A response with an unexpected number changes nothing."""
-    scene = stable(A0).in_touch()
+    scene = stable(A0).with_heartbeat_in_flight()
     scene.answer(2, [A0, A1])
     assert scene.answer(3, [A0]).last == ()
 
 
-# ---- an own instance id that was not released ----
+# ---- the member's own instance id, which was not released ----
 
 
 def lost_join() -> Scene:
-    """A static member whose join was granted, the answer lost, and the repeated one refused: the id is its own."""
-    scene = joining(instance_id="i").drop().found().in_touch()
+    """A static member whose join succeeded; the response was lost, and the coordinator refuses the repeated join."""
+    scene = joining(instance_id="i").drop().found().with_heartbeat_in_flight()
     return scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="member-1")
 
 
@@ -504,8 +508,8 @@ def test_second_release_of_the_own_place_waits_for_a_backoff() -> None:
 
 
 def schedule(**settings: object) -> Heartbeats:
-    """A schedule whose jitter sits in the middle."""
-    return Heartbeats(MemberSettings(group_id="g", **settings), lambda: 0.5)  # type: ignore[arg-type]  # a test's own words
+    """Return a schedule whose jitter is fixed at the middle of its range."""
+    return Heartbeats(MemberSettings(group_id="g", **settings), lambda: 0.5)  # type: ignore[arg-type]  # the test chooses the values
 
 
 def test_urgent_heartbeat_is_due_without_the_interval() -> None:
@@ -590,6 +594,6 @@ def test_member_without_coordinator_sends_nothing(build: Callable[[], Scene]) ->
 
 def test_new_epoch_without_an_assignment_makes_an_empty_member_send_a_full_heartbeat() -> None:
     """A cancelled join may have received the response with the assignment, so the member requests it again."""
-    scene = stable().in_touch().answer(2)
+    scene = stable().with_heartbeat_in_flight().answer(2)
     assert [(beat.is_full, beat.member_epoch) for beat in scene.new_beats] == [(True, 2)]
-    assert stable(A0).in_touch().answer(2).new_beats == []
+    assert stable(A0).with_heartbeat_in_flight().answer(2).new_beats == []

@@ -62,47 +62,47 @@ FENCED_INSTANCE = BrokerError(code=82, name="FENCED_INSTANCE_ID", message="fence
 POOL = ("i0", "i1", "i2")
 
 
-def held(scene: Scene, holder: str | None = "ghost") -> Scene:
-    """The join in flight is refused: another member holds the instance id."""
-    return scene.in_touch().reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
+def held(scene: Scene, holder: str | None = "former") -> Scene:
+    """The coordinator refuses the join in flight, because another member holds the instance id."""
+    return scene.with_heartbeat_in_flight().reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
 
 
-def conflict(policy: ConflictPolicy = ConflictPolicy.TAKEOVER, holder: str | None = "ghost") -> Scene:
-    """A static member whose first join was refused."""
+def conflict(policy: ConflictPolicy = ConflictPolicy.TAKEOVER, holder: str | None = "former") -> Scene:
+    """A static member whose first join was refused, because another member holds its instance id."""
     return held(joining(instance_id="i", conflict_policy=policy), holder)
 
 
 def describe(scene: Scene, **holders: Holder) -> Scene:
-    """The description that was asked for last comes."""
+    """The response to the latest DescribeGroup request arrives."""
     return scene.feed(GroupDescribed(request_id=scene.all(DescribeGroup)[-1].request_id, holders=holders))
 
 
 def not_described(scene: Scene) -> Scene:
-    """The description that was asked for last is refused."""
+    """The coordinator refuses the latest DescribeGroup request."""
     return scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
 
 
 def checked(scene: Scene, *, is_dead: bool) -> Scene:
-    """The answer to the check that was asked for last comes."""
+    """The result of the latest check of the holder arrives."""
     return scene.feed(HolderChecked(request_id=scene.all(CheckHolder)[-1].request_id, is_dead=is_dead))
 
 
-def next_look(scene: Scene) -> Scene:
-    """The next description is asked for."""
+def next_description(scene: Scene) -> Scene:
+    """Let time pass until the member requests the next description."""
     return scene.until(lambda s: bool(s.new(DescribeGroup)))
 
 
-def looks(scene: Scene, count: int, **holders: Holder) -> list[float]:
-    """The intervals between this many descriptions, each of which comes at once and shows these holders."""
+def description_intervals_s(scene: Scene, count: int, **holders: Holder) -> list[float]:
+    """Return the intervals between this many descriptions, each answered immediately with these holders."""
     moments = []
     for _ in range(count + 1):
-        describe(next_look(scene.poll()), **holders)
+        describe(next_description(scene.poll()), **holders)
         moments.append(scene.now)
     return [later - earlier for earlier, later in itertools.pairwise(moments)]
 
 
 def waits_until_fatal(scene: Scene, holder: str) -> None:
-    """The holder stays until the member that waits for it gives up."""
+    """The holder keeps the id until the waiting member fails."""
     while scene.state is S.JOINING:
         scene.until(lambda s: bool(s.new(DescribeGroup) or s.new_beats)).poll()
         if len(scene.all(DescribeGroup)) and scene.protocol.claim.state is ClaimState.DESCRIBING:
@@ -112,12 +112,12 @@ def waits_until_fatal(scene: Scene, holder: str) -> None:
 
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
-    """Member id, instance id and epoch of the heartbeats that the last event had."""
+    """Return member id, instance id and epoch of the last event's heartbeats."""
     return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
 
 
-def told(scene: Scene) -> list[tuple[Problem, str]]:
-    """Return the application's last event: the kind, and the error's name."""
+def raised_problems(scene: Scene) -> list[tuple[Problem, str]]:
+    """Return the kind and the error's name of each error that the last event raised."""
     return [(effect.problem, effect.error.name) for effect in scene.new(RaiseToApplication)]
 
 
@@ -125,7 +125,11 @@ def told(scene: Scene) -> list[tuple[Problem, str]]:
 def test_conflict_error_omits_the_coordinators_advice(policy: ConflictPolicy) -> None:
     """The error quotes the coordinator's message without its advice, and adds only this member's own advice."""
     refusal = replace(UNRELEASED, remedy="advice")
-    scene = joining(instance_id="i", conflict_policy=policy).in_touch().reject(Verdict.UNRELEASED, refusal, holder="x")
+    scene = (
+        joining(instance_id="i", conflict_policy=policy)
+        .with_heartbeat_in_flight()
+        .reject(Verdict.UNRELEASED, refusal, holder="x")
+    )
     if policy is ConflictPolicy.TAKEOVER:
         describe(scene).reject(Verdict.FATAL, replace(FENCED_INSTANCE, remedy="advice"))
     (raised,) = scene.all(RaiseToApplication)
@@ -140,12 +144,12 @@ def test_takeover_describes_releases_the_holder_and_joins() -> None:
     """Rules 3.3: The member describes the group, releases the holder with -2 and joins at epoch 0."""
     scene = conflict()
     assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
-    describe(scene, i=Holder(member_id="ghost", member_epoch=5, client_id="c", host="h"))
-    assert sent(scene) == [("ghost", "i", -2)]
+    describe(scene, i=Holder(member_id="former", member_epoch=5, client_id="c", host="h"))
+    assert sent(scene) == [("former", "i", -2)]
     scene.answer(-2)
     assert sent(scene) == [("member-1", "i", 0)]
     assert scene.new(InstanceReleased) == [
-        InstanceReleased(instance_id="i", holder=Holder(member_id="ghost", member_epoch=5, client_id="c", host="h"))
+        InstanceReleased(instance_id="i", holder=Holder(member_id="former", member_epoch=5, client_id="c", host="h"))
     ]
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
@@ -153,13 +157,13 @@ def test_takeover_describes_releases_the_holder_and_joins() -> None:
 def test_takeover_without_the_right_to_describe_uses_the_error_message() -> None:
     """Rules 3.3: The holder named in the error's message is the fallback."""
     scene = not_described(conflict())
-    assert (sent(scene), scene.new(Warned)) == ([("ghost", "i", -2)], [])
+    assert (sent(scene), scene.new(Warned)) == ([("former", "i", -2)], [])
 
 
 def test_takeover_prefers_the_holder_of_the_refusal() -> None:
     """The description shows the committed state, which may be older than the refusal."""
     scene = describe(conflict(), i=Holder(member_id="older", member_epoch=5))
-    assert sent(scene) == [("ghost", "i", -2)]
+    assert sent(scene) == [("former", "i", -2)]
 
 
 def test_takeover_without_a_known_holder_waits_and_warns() -> None:
@@ -173,7 +177,7 @@ def test_takeover_without_a_known_holder_waits_and_warns() -> None:
 
 def test_holder_that_has_left_is_not_released() -> None:
     """If the description shows epoch -2 or no holder, the join is repeated immediately."""
-    scene = describe(conflict(holder=None), i=Holder(member_id="ghost", member_epoch=-2))
+    scene = describe(conflict(holder=None), i=Holder(member_id="former", member_epoch=-2))
     assert sent(scene) == [("member-1", "i", 0)]
     assert sent(describe(conflict(holder=None))) == [("member-1", "i", 0)]
 
@@ -188,13 +192,13 @@ def test_holder_that_is_unknown_needs_no_release(verdict: Verdict, error: Broker
 def test_lost_release_is_repeated() -> None:
     """A release without a response is sent again, because it is idempotent."""
     scene = describe(conflict()).drop().found()
-    assert (scene.next_beat().member_id, scene.beats[-1].member_epoch) == ("ghost", -2)
+    assert (scene.next_beat().member_id, scene.beats[-1].member_epoch) == ("former", -2)
 
 
 def test_slower_of_two_new_members_is_fenced() -> None:
     """FENCED_INSTANCE_ID for the release means that another new member has joined; it stays."""
     scene = describe(conflict()).reject(Verdict.FATAL, FENCED_INSTANCE)
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert "at the same time" in scene.new(RaiseToApplication)[0].error.message
 
 
@@ -216,9 +220,9 @@ def test_holder_that_returns_before_the_join_is_released_again() -> None:
     scene = describe(conflict())
     for _ in range(MOST_TAKEOVERS - 1):
         held(scene.answer(-2))
-        assert sent(describe(scene, i=Holder(member_id="ghost", member_epoch=6))) == [("ghost", "i", -2)]
+        assert sent(describe(scene, i=Holder(member_id="former", member_epoch=6))) == [("former", "i", -2)]
     held(scene.answer(-2))
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
 
 
 def test_fenced_member_never_takes_over() -> None:
@@ -226,7 +230,7 @@ def test_fenced_member_never_takes_over() -> None:
     scene = stable(A0, instance_id="i").fence().finish()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
-    assert told(scene)[-1] == (Problem.FATAL, "FENCED_INSTANCE_ID")
+    assert raised_problems(scene)[-1] == (Problem.FATAL, "FENCED_INSTANCE_ID")
 
 
 def test_member_that_missed_its_poll_never_takes_over() -> None:
@@ -237,10 +241,10 @@ def test_member_that_missed_its_poll_never_takes_over() -> None:
 
 
 def test_member_that_never_joined_takes_over_soon_after_subscribe() -> None:
-    """A lost join does not matter if the holder is named soon after the application subscribed."""
+    """A lost join does not matter if a response names the holder soon after the application subscribed."""
     scene = joining(instance_id="i").drop().found()
     scene.after(NEWEST_FOR_S / 2)
-    held(scene, "ghost")
+    held(scene, "former")
     assert scene.kinds == ["DescribeGroup"]
 
 
@@ -254,14 +258,14 @@ def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) 
     assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].message
     waits_until_fatal(scene, "newer")
     assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
-    assert told(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
+    assert raised_problems(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
 
 
 def test_member_that_learns_of_the_holder_late_joins_after_it_has_left() -> None:
     """A holder that has crashed delays the join by the rest of its session at most."""
     scene = joining(instance_id="i").after(NEWEST_FOR_S + 0.1)
-    held(scene, "ghost")
-    describe(next_look(scene))
+    held(scene, "former")
+    describe(next_description(scene))
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
 
@@ -288,7 +292,7 @@ def test_holder_that_was_named_in_time_is_taken_over_later() -> None:
     If it has left since, the coordinator refuses its release.
     """
     scene = conflict().after(NEWEST_FOR_S + 0.1)
-    assert sent(describe(scene, i=living("newer"))) == [("ghost", "i", -2)]
+    assert sent(describe(scene, i=living("newer"))) == [("former", "i", -2)]
 
 
 @pytest.mark.parametrize("policy", ConflictPolicy)
@@ -299,9 +303,9 @@ def test_join_replaces_a_classic_holder_only_with_takeover(policy: ConflictPolic
 
 
 def test_join_of_an_older_member_does_not_replace_a_classic_holder() -> None:
-    """A member that was fenced, or learned of the holder late, may be the older one."""
-    fenced = stable(A0, instance_id="i").fence().finish().in_touch()
-    late = joining(instance_id="i").drop().found().after(NEWEST_FOR_S + 0.1).in_touch()
+    """A member that was fenced, or that learned of the holder late, may be the older member."""
+    fenced = stable(A0, instance_id="i").fence().finish().with_heartbeat_in_flight()
+    late = joining(instance_id="i").drop().found().after(NEWEST_FOR_S + 0.1).with_heartbeat_in_flight()
     assert [scene.all(SendHeartbeat)[-1].may_take_over for scene in (fenced, late)] == [False, False]
 
 
@@ -322,9 +326,9 @@ def test_leave_during_a_takeover_releases_no_holder() -> None:
 
 
 def test_former_holder_loses_everything_and_ends() -> None:
-    """FENCED_INSTANCE_ID orders the error, then on_lost. Nothing is committed or sent, not even at close()."""
-    scene = stable(A0, A1, instance_id="i").in_touch().reject(Verdict.FATAL, FENCED_INSTANCE)
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
+    """FENCED_INSTANCE_ID orders the error, then on_lost. The member commits and sends nothing, not even at close()."""
+    scene = stable(A0, A1, instance_id="i").with_heartbeat_in_flight().reject(Verdict.FATAL, FENCED_INSTANCE)
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert scene.kinds == ["RaiseToApplication", "StateChanged", "LosePartitions"]
     scene.commit(3, A0)
     assert scene.new(CommitOffsets) == []
@@ -342,7 +346,7 @@ def test_holder_that_was_released_rejoins_after_a_pause() -> None:
     """
     scene = stable(A0, instance_id="i").fence(FENCED_EPOCH).finish()
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
-    assert (scene.next_beat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
+    assert (scene.next_beat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # the member has a state
 
 
 # ---- fail and wait --------------------------------------------------------------------------------------------------
@@ -351,9 +355,9 @@ def test_holder_that_was_released_rejoins_after_a_pause() -> None:
 def test_fail_ends_at_once_and_names_holder_and_fix() -> None:
     """The policy `fail` follows KIP-848 and ends with an error that names the holder and the fix."""
     scene = conflict(ConflictPolicy.FAIL)
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert scene.new(RaiseToApplication)[0].error.message == (
-        "group.instance.id 'i' is held by member ghost; close it, give this process its own id, or set "
+        "group.instance.id 'i' is held by member former; close it, give this process its own id, or set "
         "group.instance.id.conflict.policy to takeover (the coordinator responded: owned by another member)"
     )
 
@@ -369,14 +373,14 @@ def test_wait_joins_as_soon_as_the_description_shows_the_release() -> None:
     scene.feed(SessionTimeoutLearned(session_timeout_s=45.0))
     view = scene.view
     assert (view.waits_for_text, view.waits_since, view.waits_until) == (
-        "group.instance.id: 'i' is held by member ghost until it leaves or its session ends",
+        "group.instance.id: 'i' is held by member former until it leaves or its session ends",
         scene.now,
         scene.now + 45.0 + GRACE_S,
     )
     for _ in range(10):
-        describe(next_look(scene), i=living("ghost"))
+        describe(next_description(scene), i=living("former"))
         assert (sent(scene), scene.new(Warned)) == ([], [])
-    describe(next_look(scene), i=Holder(member_id="ghost", member_epoch=-2))
+    describe(next_description(scene), i=Holder(member_id="former", member_epoch=-2))
     assert sent(scene) == [("member-1", "i", 0)]
     scene.answer(3, {A0}).settle()
     assert (scene.state, scene.view.waits_for, scene.view.waits_until) == (S.STABLE, None, None)
@@ -386,26 +390,26 @@ def test_wait_fails_after_a_session() -> None:
     """A holder that keeps the id longer than a session is alive, so this member ends."""
     scene = conflict(ConflictPolicy.WAIT).feed(SessionTimeoutLearned(session_timeout_s=None))
     began = scene.now
-    waits_until_fatal(scene, "ghost")
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
+    waits_until_fatal(scene, "former")
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert LONGEST_SESSION_S + GRACE_S <= scene.now - began < LONGEST_SESSION_S + GRACE_S + 2
     assert "so the holder is alive" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_wait_describes_the_group_every_40_ms_for_a_minute() -> None:
-    """A deployment starts the new process shortly before it ends the old one: the release is likely then."""
+    """A deployment starts the new process shortly before it ends the old one, so a release is most likely at first."""
     scene = conflict(ConflictPolicy.WAIT)
-    assert looks(scene, 100, i=living("ghost")) == pytest.approx([QUICK_DESCRIPTION_S] * 100)
+    assert description_intervals_s(scene, 100, i=living("former")) == pytest.approx([QUICK_DESCRIPTION_S] * 100)
 
 
 def test_descriptions_are_40_ms_apart_at_least() -> None:
-    """A shorter retry.backoff.max.ms is for failed requests, and must not make the member describe without end."""
+    """A shorter retry.backoff.max.ms applies to failed requests and must not cause continuous descriptions."""
     everyone = {name: living(f"m-{name}") for name in POOL}
     scene = joining(
         instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT, retry_backoff_s=0.001, retry_backoff_max_s=0.001
     )
     describe(scene, **everyone)
-    assert looks(scene, 3, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 3)
+    assert description_intervals_s(scene, 3, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 3)
 
 
 def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> None:
@@ -414,24 +418,24 @@ def test_pool_describes_the_group_less_often_the_longer_nothing_changes() -> Non
     scene = pooled(ConflictPolicy.WAIT, **everyone)
     began = scene.now
     while scene.now < began + 5 * LIKELY_FOR_S:
-        looks(scene, 1, **everyone)
-    assert looks(scene, 1, **everyone) == pytest.approx([5 * QUICK_DESCRIPTION_S], rel=0.1)
+        description_intervals_s(scene, 1, **everyone)
+    assert description_intervals_s(scene, 1, **everyone) == pytest.approx([5 * QUICK_DESCRIPTION_S], rel=0.1)
     while scene.now < began + 60 * LIKELY_FOR_S:
-        looks(scene, 1, **everyone)
-    assert looks(scene, 1, **everyone) == pytest.approx([1.0])
+        description_intervals_s(scene, 1, **everyone)
+    assert description_intervals_s(scene, 1, **everyone) == pytest.approx([1.0])
 
 
 def test_pool_describes_the_group_often_again_after_an_id_changed_its_holder() -> None:
-    """A deployment replaces one process after the other."""
+    """A deployment replaces one process after another."""
     everyone = {name: living(f"m-{name}") for name in POOL}
     scene = pooled(ConflictPolicy.WAIT, **everyone)
-    looks(scene.poll(), 1, **everyone)
+    description_intervals_s(scene.poll(), 1, **everyone)
     began = scene.now
     while scene.now < began + 5 * LIKELY_FOR_S:
-        looks(scene, 1, **everyone)
+        description_intervals_s(scene, 1, **everyone)
     everyone["i2"] = living("newer")
-    describe(next_look(scene), **everyone)
-    assert looks(scene, 10, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 10)
+    describe(next_description(scene), **everyone)
+    assert description_intervals_s(scene, 10, **everyone) == pytest.approx([QUICK_DESCRIPTION_S] * 10)
 
 
 @pytest.mark.parametrize(("ids", "factor"), [(MANY_HOLDERS, 1), (4 * MANY_HOLDERS, 4), (1000 * MANY_HOLDERS, 25)])
@@ -439,29 +443,29 @@ def test_large_group_is_described_less_often(ids: int, factor: float) -> None:
     """A description costs the broker more the more members the group has; the interval is at most 1 s."""
     everyone = {f"i{number}": living(f"m{number}") for number in range(ids)}
     scene = describe(joining(instance_pool=tuple(everyone), conflict_policy=ConflictPolicy.WAIT), **everyone)
-    assert looks(scene, 3, **everyone) == pytest.approx([factor * QUICK_DESCRIPTION_S] * 3)
+    assert description_intervals_s(scene, 3, **everyone) == pytest.approx([factor * QUICK_DESCRIPTION_S] * 3)
 
 
 @pytest.mark.parametrize(("round_trip_s", "interval_s"), [(0.03, ROUND_TRIPS * 0.03), (0.3, 1.0)])
 def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions(round_trip_s: float, interval_s: float) -> None:
-    """A slow coordinator gets fewer requests, but one in each retry.backoff.max.ms."""
+    """A slow coordinator receives fewer requests, but at least one in each retry.backoff.max.ms."""
     scene = conflict(ConflictPolicy.WAIT)
     for _ in range(REMEMBERED_ROUND_TRIPS):
-        next_look(scene.poll()).now += round_trip_s
-        describe(scene, i=living("ghost"))
+        next_description(scene.poll()).now += round_trip_s
+        describe(scene, i=living("former"))
     described_at = scene.now
-    assert next_look(scene).now - described_at == pytest.approx(interval_s)
+    assert next_description(scene).now - described_at == pytest.approx(interval_s)
 
 
 def test_member_that_waits_without_the_right_to_describe_repeats_the_join_with_a_backoff() -> None:
-    """Brokers log each refused join, so it is repeated less often than a description; the log warns once at most."""
+    """Brokers log each refused join, so joins are repeated less often than descriptions; the log warns once at most."""
     scene = conflict(ConflictPolicy.WAIT)
     joined_at = []
     for _ in range(8):
-        not_described(next_look(scene))
+        not_described(next_description(scene))
         assert (sent(scene), scene.new(Warned)) == ([("member-1", "i", 0)], [])
         joined_at.append(scene.now)
-        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="ghost")
+        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="former")
     assert joined_at[-1] - joined_at[-2] == pytest.approx(1.0)
 
 
@@ -470,9 +474,9 @@ def test_join_that_the_description_does_not_explain_is_repeated_with_a_backoff()
     scene = conflict(ConflictPolicy.WAIT)
     joined_at = []
     for _ in range(8):
-        describe(next_look(scene))
+        describe(next_description(scene))
         joined_at.append(scene.now)
-        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="ghost")
+        scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="former")
     assert joined_at[-1] - joined_at[-2] == pytest.approx(1.0)
 
 
@@ -482,10 +486,10 @@ def test_claim_of_a_waiting_pool_member_that_was_refused_delays_no_later_claim()
     free = everyone | {"i1": Holder(member_id="m-i1", member_epoch=-2)}
     scene = pooled(ConflictPolicy.WAIT, **everyone)
     for _ in range(6):
-        describe(next_look(scene), **free)
+        describe(next_description(scene), **free)
         held(scene, "quicker")
-        describe(next_look(scene), **everyone)
-    describe(next_look(scene), **free)
+        describe(next_description(scene), **everyone)
+    describe(next_description(scene), **free)
     assert sent(scene) == [("member-1", "i1", 0)]
 
 
@@ -506,9 +510,9 @@ def full(policy: ConflictPolicy = ConflictPolicy.TAKEOVER) -> Scene:
 
 @pytest.mark.parametrize("policy", ConflictPolicy)
 def test_returning_static_member_reuses_its_place_in_a_full_group(policy: ConflictPolicy) -> None:
-    """Brokers before KAFKA-20601 count its new member id as one more member.
+    """Brokers before KAFKA-20601 count its new member id as an additional member.
 
-    So the member releases its place and joins.
+    So the member releases its former place before it joins.
     """
     scene = full(policy)
     assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
@@ -520,8 +524,8 @@ def test_returning_static_member_reuses_its_place_in_a_full_group(policy: Confli
 
 def test_replacement_of_a_crashed_member_takes_its_place_in_a_full_group() -> None:
     """With takeover the new member removes the crashed one first, because the group has no place for both."""
-    scene = describe(full(), i=living("ghost"))
-    assert sent(scene) == [("ghost", "i", -1)]
+    scene = describe(full(), i=living("former"))
+    assert sent(scene) == [("former", "i", -1)]
 
 
 @pytest.mark.parametrize(
@@ -536,12 +540,16 @@ def test_replacement_of_a_crashed_member_takes_its_place_in_a_full_group() -> No
 def test_member_without_a_place_is_refused_by_a_full_group(policy: ConflictPolicy, holders: dict[str, Holder]) -> None:
     """KIP-389: GROUP_MAX_SIZE_REACHED is fatal, and no member is removed."""
     scene = describe(full(policy), **holders)
-    assert (scene.state, told(scene), sent(scene)) == (S.FATAL, [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")], [])
+    assert (scene.state, raised_problems(scene), sent(scene)) == (
+        S.FATAL,
+        [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")],
+        [],
+    )
 
 
 def test_full_group_that_cannot_be_described_is_fatal() -> None:
     """Without knowing the holder the member removes none."""
-    assert told(not_described(full())) == [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")]
+    assert raised_problems(not_described(full())) == [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")]
 
 
 def test_former_member_in_a_full_group_is_removed_once() -> None:
@@ -565,7 +573,7 @@ def pooled(policy: ConflictPolicy = ConflictPolicy.WAIT, **holders: Holder) -> S
 
 
 def living(name: str) -> Holder:
-    """A holder that has not left."""
+    """Return a holder that has not left."""
     return Holder(member_id=name, member_epoch=7)
 
 
@@ -618,7 +626,7 @@ def test_pool_without_a_free_id_waits_and_warns_once() -> None:
 def test_pool_without_a_free_id_fails_with_policy_fail() -> None:
     """With `fail` the error states that the pool is exhausted, and names the fix."""
     scene = pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o"))
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNRELEASED_INSTANCE_ID")])
     assert "all 3 ids of group.instance.id.pool are held" in scene.new(RaiseToApplication)[0].error.message
 
 
@@ -639,7 +647,7 @@ def test_pool_member_keeps_its_id_after_a_fence() -> None:
     scene = pooled().answer(1, {A0}).settle()
     mine = scene.view.instance_id
     scene.fence().finish()
-    assert scene.in_touch().beats[-1].instance_id == mine
+    assert scene.with_heartbeat_in_flight().beats[-1].instance_id == mine
 
 
 def test_pool_member_whose_id_was_taken_claims_another() -> None:
@@ -649,11 +657,11 @@ def test_pool_member_whose_id_was_taken_claims_another() -> None:
     """
     scene = pooled().answer(1, {A0}).settle()
     mine = scene.view.instance_id
-    scene.in_touch().reject(Verdict.FATAL, FENCED_INSTANCE)
+    scene.with_heartbeat_in_flight().reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, [type(step) for step in scene.new_steps]) == (S.FENCED, [LosePartitions])
     scene.finish().until(lambda s: bool(s.new(DescribeGroup)))
     describe(scene, **{mine or "": living("newer")})
-    assert scene.in_touch().beats[-1].instance_id not in (mine, None)
+    assert scene.with_heartbeat_in_flight().beats[-1].instance_id not in (mine, None)
 
 
 def test_pool_member_without_an_id_leaves_without_a_request() -> None:
@@ -667,13 +675,13 @@ def test_pool_member_without_an_id_leaves_without_a_request() -> None:
 
 def test_static_member_that_was_removed_is_fatal() -> None:
     """KIP-345: If the session cannot be over, an administrator removed the member permanently."""
-    scene = stable(A0, instance_id="i").in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
+    scene = stable(A0, instance_id="i").with_heartbeat_in_flight().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
     assert "removed from the group during its session" in scene.new(RaiseToApplication)[0].error.message
 
 
 def calm(scene: Scene) -> Scene:
-    """Nothing changes for so long that heartbeats are a whole broker's interval apart."""
+    """STABLE, after such a long time without changes that heartbeats are a broker interval apart."""
     for _ in range(20):
         scene.next_beat()
         scene.answer(1)
@@ -688,7 +696,7 @@ def test_static_member_that_was_removed_between_heartbeats_is_fatal(session_s: f
     scene.next_beat()
     scene.now += 0.01
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
-    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
+    assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
 
 
 def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None:
@@ -701,40 +709,42 @@ def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None
 
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
     """Without a response for a heartbeat interval or more the session may have ended, so this is not a removal."""
-    scene = stable(A0, instance_id="i").in_touch().drop().found().poll()
+    scene = stable(A0, instance_id="i").with_heartbeat_in_flight().drop().found().poll()
     scene.now += 30.0
-    scene.in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    scene.with_heartbeat_in_flight().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert scene.state is S.FENCED
 
 
 def test_static_member_that_read_an_old_answer_after_a_stop_rejoins() -> None:
     """A process that continues reads the old response just before the heartbeat that finds the session over."""
-    scene = stable(A0, instance_id="i").in_touch()
+    scene = stable(A0, instance_id="i").with_heartbeat_in_flight()
     scene.now += 30.0
     scene.poll().answer(1)
-    scene.in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    scene.with_heartbeat_in_flight().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert scene.state is S.FENCED
 
 
 def test_static_member_that_was_slow_to_revoke_rejoins() -> None:
     """The rebalance timeout also removes a member."""
-    scene = stable(A0, A1, instance_id="i").target(2, A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    scene = (
+        stable(A0, A1, instance_id="i").target(2, A0).with_heartbeat_in_flight().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    )
     assert scene.state is S.FENCED
 
 
 def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
-    """The coordinator removed it because it was silent, although its own clock did not run."""
-    scene = stable(A0, instance_id="i").in_touch().feed(Suspended(seconds=3600.0))
+    """The coordinator removed the member because it was silent, although the member's own clock did not run."""
+    scene = stable(A0, instance_id="i").with_heartbeat_in_flight().feed(Suspended(seconds=3600.0))
     assert scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).state is S.FENCED
 
 
 def test_dynamic_member_that_was_removed_rejoins() -> None:
     """A dynamic member that was removed rejoins automatically."""
-    scene = stable(A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    scene = stable(A0).with_heartbeat_in_flight().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, scene.finish().state) == (S.FENCED, S.JOINING)
 
 
-# ---- how long one may be away ---------------------------------------------------------------------------------------
+# ---- the session timeout: how long a static member may be away ------------------------------------------------------
 
 
 def test_view_shows_the_session_timeout_of_a_static_member() -> None:
@@ -797,14 +807,14 @@ def test_dynamic_member_does_not_request_the_session_timeout() -> None:
 def test_static_member_that_was_away_for_too_long_warns(away_s: float, warnings: int) -> None:
     """A member that left with -2 and returns after its session warns that other members had its partitions."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)).leave().settle()
-    scene.after(away_s).subscribe("orders").poll().in_touch().answer(2, {A0}).settle()
+    scene.after(away_s).subscribe("orders").poll().with_heartbeat_in_flight().answer(2, {A0}).settle()
     assert len(scene.all(Warned)) == warnings
 
 
 def test_missed_poll_counts_as_absence() -> None:
     """A member that exceeded max.poll.interval.ms and polls after its session warns of its absence."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
-    scene.after(MAX_POLL_S).after(60.0).finish().in_touch().answer(2, {A0}).settle()
+    scene.after(MAX_POLL_S).after(60.0).finish().with_heartbeat_in_flight().answer(2, {A0}).settle()
     words = (
         "Static member 'i' was away for 60 s, longer than the session timeout of the group (45 s), so its partitions "
         "were assigned to other members; restart faster, or raise consumer.session.timeout.ms of the group"
@@ -824,20 +834,22 @@ def test_poll_interval_longer_than_the_session_warns(poll_s: float, warnings: in
 def test_leave_without_return_is_no_absence() -> None:
     """A member that leaves with -1 keeps no place."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
-    scene.leave(LeaveOption.LEAVE).settle().after(60.0).subscribe("orders").poll().in_touch().answer(2, {A0}).settle()
+    scene.leave(LeaveOption.LEAVE).settle().after(60.0).subscribe("orders").poll().with_heartbeat_in_flight().answer(
+        2, {A0}
+    ).settle()
     assert scene.all(Warned) == []
 
 
 def test_loading_coordinator_does_not_end_a_conflict() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the release is repeated."""
     scene = describe(conflict()).reject(Verdict.RETRY, LOADING)
-    assert (scene.next_beat().member_id, scene.state) == ("ghost", S.JOINING)
+    assert (scene.next_beat().member_id, scene.state) == ("former", S.JOINING)
 
 
 # ---- the table of claims --------------------------------------------------------------------------------------------
 
 C = ClaimState
-#: For each edge of the table, a scene that takes it last.
+#: For each edge of the table, a scene whose last transition is this edge.
 CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
     (C.UNCLAIMED, C.READY): lambda: joining(instance_id="i"),
     (C.UNCLAIMED, C.LOOKING): lambda: Scene(instance_pool=POOL).subscribe("orders").poll(),
@@ -862,7 +874,9 @@ CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
     (C.RELEASING, C.READY): lambda: describe(conflict()).answer(-2),
     (C.RELEASING, C.LOOKING): lambda: held(pooled(), "member-1").reject(Verdict.FATAL, FENCED_INSTANCE),
     (C.HELD, C.READY): lambda: stable(instance_id="i").fence(),
-    (C.HELD, C.LOOKING): lambda: pooled().answer(1, []).settle().in_touch().reject(Verdict.FATAL, FENCED_INSTANCE),
+    (C.HELD, C.LOOKING): lambda: (
+        pooled().answer(1, []).settle().with_heartbeat_in_flight().reject(Verdict.FATAL, FENCED_INSTANCE)
+    ),
 }
 
 
@@ -877,11 +891,11 @@ def test_claim_takes_the_edge(edge: tuple[ClaimState, ClaimState], monkeypatch: 
     taken: list[tuple[object, object]] = []
     fire = StateMachine.fire
 
-    def noted(machine: StateMachine[ClaimState], trigger: Enum) -> ClaimState:
+    def recorded(machine: StateMachine[ClaimState], trigger: Enum) -> ClaimState:
         old = fire(machine, trigger)
         taken.append((old, machine.state))
         return old
 
-    monkeypatch.setattr(StateMachine, "fire", noted)
+    monkeypatch.setattr(StateMachine, "fire", recorded)
     CLAIMS[edge]()
     assert edge in taken

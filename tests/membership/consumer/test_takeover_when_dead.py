@@ -1,4 +1,4 @@
-"""The policy takeover-when-dead: an instance id is taken over only with proof that its holder's process has ended."""
+"""The policy takeover-when-dead: a member takes an instance id over only with proof that the holder's process ended."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ SESSION_S = 6.0
 
 
 def held(scene: Scene, holder: str | None = "first") -> Scene:
-    """The join in flight is refused: this member holds the instance id."""
-    return scene.in_touch().reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
+    """The coordinator refuses the join in flight, because this member holds the instance id."""
+    return scene.with_heartbeat_in_flight().reject(Verdict.UNRELEASED, UNRELEASED, holder=holder)
 
 
 def conflict(holder: str | None = "first") -> Scene:
-    """A member whose first join was refused."""
+    """A static member whose first join was refused, because another member holds its instance id."""
     scene = joining(instance_id="i", conflict_policy=ConflictPolicy.TAKEOVER_WHEN_DEAD)
     return held(scene.feed(SessionTimeoutLearned(session_timeout_s=SESSION_S)), holder)
 
 
 def checked(scene: Scene, *, is_dead: bool) -> Scene:
-    """The answer to the latest check."""
+    """The result of the latest check arrives."""
     return scene.feed(HolderChecked(request_id=scene.all(CheckHolder)[-1].request_id, is_dead=is_dead))
 
 
 def described(scene: Scene, **holders: Holder) -> Scene:
-    """The next description comes, as soon as it is requested."""
+    """The member requests the next description, and it arrives."""
     scene.until(lambda s: bool(s.new(DescribeGroup)))
     return scene.poll().feed(GroupDescribed(request_id=scene.all(DescribeGroup)[-1].request_id, holders=holders))
 
 
 def first(epoch: int | None = 5) -> Holder:
-    """The first process, as the description shows it."""
+    """Return the member of the first process, as the description shows it."""
     return Holder(member_id="first", member_epoch=epoch, client_id="c1", host="/10.0.0.1")
 
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
-    """Member id, instance id and epoch of the heartbeats that the last event had."""
+    """Return member id, instance id and epoch of the last event's heartbeats."""
     return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
 
 
 def texts(scene: Scene) -> list[str]:
-    """All warnings so far."""
+    """Return all warnings so far."""
     return [effect.message for effect in scene.all(Warned)]
 
 
 def wait_for(scene: Scene, seconds: float) -> Scene:
-    """The first process lives for this time, and each check says that there is no proof of its death."""
+    """The first process lives for this time, and no check finds proof of its death."""
     until = scene.now + seconds
     while scene.now < until:
         checked(described(scene, i=first()), is_dead=False)
@@ -79,7 +79,7 @@ def wait_for(scene: Scene, seconds: float) -> Scene:
 
 
 def test_dead_holder_is_released_after_one_check() -> None:
-    """The refusal names the holder: no description is needed, and the join follows the release at once."""
+    """The refusal names the holder, so no description is needed. The join follows the release immediately."""
     scene = conflict()
     assert scene.new(CheckHolder) == [
         CheckHolder(request_id=scene.all(CheckHolder)[-1].request_id, instance_id="i", member_id="first")
@@ -93,7 +93,7 @@ def test_dead_holder_is_released_after_one_check() -> None:
 
 
 def test_holder_without_proof_is_never_released() -> None:
-    """The member waits for ten sessions, sends no release, does not end, and its view names the holder."""
+    """The member waits for ten sessions without a release or a failure, and its view names the holder."""
     scene = wait_for(checked(conflict(), is_dead=False), 10 * SESSION_S)
     assert scene.state is S.JOINING
     assert [beat.member_epoch for beat in scene.beats if beat.member_id == "first"] == []
@@ -103,7 +103,7 @@ def test_holder_without_proof_is_never_released() -> None:
 
 
 def test_living_holder_is_named_once_after_a_session() -> None:
-    """The second warning has member id, client and host, and comes once, however long the wait lasts."""
+    """The second warning has member id, client and host; it is logged once, however long the wait lasts."""
     scene = wait_for(checked(conflict(), is_dead=False), SESSION_S)
     assert len(texts(scene)) == 1
     wait_for(scene, GRACE_S + 2.0)
@@ -113,14 +113,14 @@ def test_living_holder_is_named_once_after_a_session() -> None:
 
 
 def test_holder_that_dies_during_the_wait_is_released() -> None:
-    """Each description is followed by a check; its proof counts, however old the claim is."""
+    """A check follows each description; its proof counts, however old the member's claim is."""
     scene = wait_for(checked(conflict(), is_dead=False), 3 * SESSION_S)
     assert sent(checked(described(scene, i=first()), is_dead=True)) == [("first", "i", -2)]
 
 
 @pytest.mark.parametrize("holders", [{"i": first(-2)}, {}])
 def test_id_that_was_released_is_joined_without_a_check(holders: dict[str, Holder]) -> None:
-    """A close, the guardian or the end of the session made the id free."""
+    """A close, the guardian or the end of the session released the id."""
     scene = checked(conflict(), is_dead=False)
     checks = len(scene.all(CheckHolder))
     assert sent(described(scene, **holders)) == [("member-1", "i", 0)]
@@ -128,7 +128,7 @@ def test_id_that_was_released_is_joined_without_a_check(holders: dict[str, Holde
 
 
 def test_answer_to_an_earlier_check_is_ignored() -> None:
-    """A proof counts for the holder that was asked for."""
+    """A proof counts only for the holder that was checked."""
     scene = checked(conflict(), is_dead=False)
     earlier = scene.all(CheckHolder)[-1].request_id
     described(scene, i=first())
@@ -137,7 +137,7 @@ def test_answer_to_an_earlier_check_is_ignored() -> None:
 
 
 def test_refusal_without_a_holder_is_followed_by_a_description() -> None:
-    """The description names the holder, which is checked then."""
+    """The description names the holder, and then the member checks it."""
     scene = described(conflict(holder=None), i=first())
     assert [check.member_id for check in scene.new(CheckHolder)] == ["first"]
 
@@ -152,7 +152,7 @@ def test_member_that_cannot_describe_repeats_its_join_and_checks_the_named_holde
 
 
 def test_slower_of_two_replacements_waits_for_the_faster_one() -> None:
-    """FENCED_INSTANCE_ID for the release: the other replacement has the id, is alive, and is waited for."""
+    """FENCED_INSTANCE_ID for the release: the other replacement has the id and is alive, so this member waits."""
     scene = checked(conflict(), is_dead=True).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert scene.state is S.JOINING
     scene.until(lambda s: bool(s.new_beats))
@@ -168,7 +168,7 @@ def test_holder_that_the_coordinator_does_not_know_needs_no_release() -> None:
 
 
 def test_heartbeat_of_the_dead_holder_that_was_on_its_way_is_followed_by_another_release() -> None:
-    """Its requests arrive after its death; the bound protects the coordinator from a proof that is wrong."""
+    """A dead holder's requests may still arrive. A limit on releases protects the coordinator from a wrong proof."""
     scene = conflict()
     for _ in range(MOST_TAKEOVERS):
         assert sent(checked(scene, is_dead=True)) == [("first", "i", -2)]
@@ -177,7 +177,7 @@ def test_heartbeat_of_the_dead_holder_that_was_on_its_way_is_followed_by_another
 
 
 def test_dead_holders_may_follow_each_other_without_end() -> None:
-    """The bound counts the releases of one holder."""
+    """The limit counts the releases of one holder."""
     scene = conflict("dead")
     for number in range(2 * MOST_TAKEOVERS):
         assert sent(checked(scene, is_dead=True))[0][2] == -2
@@ -185,7 +185,7 @@ def test_dead_holders_may_follow_each_other_without_end() -> None:
 
 
 def test_fenced_member_takes_its_place_back_only_from_a_dead_member() -> None:
-    """Its age does not matter: without proof it waits for the member that replaced it."""
+    """The member's age does not matter: without proof it waits for the member that replaced it."""
     scene = checked(conflict(), is_dead=True).answer(-2).answer(5, {A0}).settle()
     scene.fence().finish()
     scene.until(lambda s: bool(s.new_beats))
@@ -197,8 +197,8 @@ def test_fenced_member_takes_its_place_back_only_from_a_dead_member() -> None:
 
 @pytest.mark.parametrize("is_dead", [True, False])
 def test_full_group_gives_the_place_of_a_dead_holder(is_dead: bool) -> None:  # noqa: FBT001
-    """Before KAFKA-20601 the coordinator refuses the new member id; the place of a living holder is waited for."""
-    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.TAKEOVER_WHEN_DEAD).in_touch()
+    """Before KAFKA-20601 the coordinator refuses the new member id; a live holder keeps its place."""
+    scene = joining(instance_id="i", conflict_policy=ConflictPolicy.TAKEOVER_WHEN_DEAD).with_heartbeat_in_flight()
     scene.fail(GROUP_FULL)
     described(scene, i=first())
     checked(scene, is_dead=is_dead)
@@ -206,7 +206,7 @@ def test_full_group_gives_the_place_of_a_dead_holder(is_dead: bool) -> None:  # 
 
 
 def test_member_that_leaves_during_a_check_ignores_the_answer() -> None:
-    """The application closes while the member waits."""
+    """The application closes while the member waits for the result."""
     scene = conflict()
     scene.leave()
     assert sent(checked(scene, is_dead=True)) == []
