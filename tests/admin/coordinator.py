@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.runtime.clients import LIST_OFFSETS, answers, asked_partitions, offsets_answer
+from tests.runtime.clients import LIST_OFFSETS, answers, offsets_answer, requested_partitions
 from tests.support.scripted_broker import Answer, Received, Topic
 from tests.wire.groups import TOPIC_ID, consumer_group, consumer_member, leave_answer
 
@@ -21,7 +21,7 @@ def scripted(**by_api: Callable[[Received], Answer] | Answer) -> Callable[[Recei
 
     def answer(request: Received) -> Answer:
         if request.api_key == LIST_OFFSETS:
-            return offsets_answer(dict.fromkeys(asked_partitions(request), (10, 0)))
+            return offsets_answer(dict.fromkeys(requested_partitions(request), (10, 0)))
         return group(request)
 
     return answer

@@ -16,7 +16,7 @@ from consumer_membership.errors import (
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol, TopicPartition
 from tests.admin.coordinator import TOPICS, TWO, leaves, scripted
-from tests.runtime.clients import DESCRIBE, DESCRIBE_CLASSIC, FIND, LEAVE, LIST_OFFSETS, refusal_at_the_end
+from tests.runtime.clients import DESCRIBE, DESCRIBE_CLASSIC, FIND, LEAVE, LIST_OFFSETS, refusal_at_timeout
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker
 from tests.support.waiting import PATIENCE_S
 from tests.wire.groups import (
@@ -135,7 +135,7 @@ def test_describe_retries_loading_or_moved_coordinator() -> None:
 def test_describe_raises_last_error_of_loading_coordinator_after_timeout() -> None:
     """The error has the coordinator's last error code and the fix."""
     with ScriptedBroker(scripted(describe=consumer_group(code=14))) as broker:
-        refused = refusal_at_the_end(lambda time_s: admin(broker, timeout_s=time_s).describe("g"), GroupError)
+        refused = refusal_at_timeout(lambda time_s: admin(broker, timeout_s=time_s).describe("g"), GroupError)
     assert "not ready within the timeout (COORDINATOR_LOAD_IN_PROGRESS); retry" in str(refused)
     assert refused.code == 14
 

@@ -16,7 +16,7 @@ from consumer_membership.translation.offset_metadata import FinishedOffsets, enc
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from tests.admin.builders import group, member, partitions
-from tests.runtime.clients import answers, asked_partitions, offset_by_node, offsets_answer, settings
+from tests.runtime.clients import answers, offset_by_node, offsets_answer, requested_partitions, settings
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker, Topic
 from tests.support.waiting import PATIENCE_S
 from tests.wire.groups import TOPIC_ID
@@ -128,7 +128,7 @@ def test_end_offsets_retries_moved_leader_only_for_missing_partition() -> None:
     asked: list[list[TopicPartition]] = []
 
     def offsets(request: Received) -> Answer:
-        asked.append(asked_partitions(request))
+        asked.append(requested_partitions(request))
         moved = T1 in asked[-1] and len(asked) == 1
         return offsets_answer({one: (7, 6 if moved and one == T1 else 0) for one in asked[-1]})
 

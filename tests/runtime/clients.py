@@ -38,7 +38,7 @@ RefusalT = TypeVar("RefusalT", bound=Exception)
 
 
 def settings(*servers: tuple[str, int]) -> ConnectionSettings:
-    """Settings with backoffs that a test can wait for."""
+    """Return settings with backoffs that are short enough for tests."""
     return ConnectionSettings(
         bootstrap_servers=servers,
         socket_timeout_s=PATIENCE_S,
@@ -53,7 +53,7 @@ def with_client(
     act: Callable[[Cluster], Awaitable[ResultT]],
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
-    """The result of `act` with a client, which is closed at the end and leaves no task behind."""
+    """Return the result of `act` with a client, which is closed at the end and leaves no task behind."""
 
     async def run() -> ResultT:
         known = servers if isinstance(servers, ConnectionSettings) else settings(*servers)
@@ -67,8 +67,8 @@ def with_client(
     return asyncio.run(run())
 
 
-def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> RefusalT:
-    """The refusal of a request whose time is over. The request gets more time if no response came in time."""
+def refusal_at_timeout(ask: Callable[[float], object], kind: type[RefusalT]) -> RefusalT:
+    """Return the refusal that ends a request after its timeout; without any response, retry with a longer timeout."""
     for time_s in (0.05, 0.5, 5.0):
         try:
             ask(time_s)
@@ -80,7 +80,7 @@ def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> 
 
 
 def answers(**by_api: Callable[[Received], Answer] | Answer) -> Script:
-    """A script by the names of APIs: the response to each, or the function that makes it."""
+    """Return a script by API name: the response, or a function that makes the response."""
     scripted = {_APIS[name]: answer for name, answer in by_api.items()}
 
     def answer(request: Received) -> Answer:
@@ -91,18 +91,18 @@ def answers(**by_api: Callable[[Received], Answer] | Answer) -> Script:
 
 
 def node(broker: ScriptedBroker, node_id: int = 1) -> BrokerAddress:
-    """A node's address."""
+    """Return a node's address."""
     host, port = broker.address(node_id)
     return BrokerAddress(node_id=node_id, host=host, port=port)
 
 
 def beat(epoch: int = 5, request_id: int = 1, pattern: str | None = None) -> SendHeartbeat:
-    """A heartbeat order."""
+    """Return a heartbeat order."""
     return SendHeartbeat(request_id=request_id, heartbeat=Heartbeat(member_id="m", member_epoch=epoch, pattern=pattern))
 
 
 def commit_of(*partitions: TopicPartition) -> CommitOffsets:
-    """A commit order."""
+    """Return a commit order."""
     return CommitOffsets(
         commit_id=4,
         offsets={partition: OffsetAndMetadata(offset=7) for partition in partitions},
@@ -113,7 +113,7 @@ def commit_of(*partitions: TopicPartition) -> CommitOffsets:
 
 
 def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7.ListOffsetsResponse:
-    """A ListOffsets response with offset and code of each partition."""
+    """Return a ListOffsets response with offset and error code of each partition."""
     return offsets_v7.ListOffsetsResponse(
         throttle_time=ZERO,
         topics=tuple(
@@ -130,8 +130,8 @@ def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7
     )
 
 
-def asked_partitions(request: Received) -> list[TopicPartition]:
-    """The partitions of a ListOffsets request."""
+def requested_partitions(request: Received) -> list[TopicPartition]:
+    """Return the partitions of a ListOffsets request."""
     return [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.entity.topics
@@ -140,5 +140,5 @@ def asked_partitions(request: Received) -> list[TopicPartition]:
 
 
 def offset_by_node(request: Received) -> Answer:
-    """Each node returns its own number for the requested partitions."""
-    return offsets_answer(dict.fromkeys(asked_partitions(request), (request.node_id, 0)))
+    """Answer ListOffsets with the number of the node as the offset of each partition."""
+    return offsets_answer(dict.fromkeys(requested_partitions(request), (request.node_id, 0)))

@@ -1,4 +1,4 @@
-"""A scripted broker that requests metrics of its clients and accepts them (KIP-714)."""
+"""A scripted broker that requests metrics from its clients and accepts them (KIP-714)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ME = UUID(int=7)
 class Receiver:
     """A broker that requests metrics 50 times a second and accepts them.
 
-    `changes` replace fields of its subscription.
+    `changes` replaces fields of its subscription.
     """
 
     def __init__(self, **changes: object) -> None:

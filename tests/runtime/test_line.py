@@ -1,4 +1,4 @@
-"""The messages between the two sides of a line, and its guarantees."""
+"""The messages between the application's side and the network's side of a line, and the guarantees of the line."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S
 
 
-def question_of_commits() -> ApplicationQuestion:
-    """A question for committed offsets."""
+def committed_offsets_question() -> ApplicationQuestion:
+    """Return a question for committed offsets."""
     return CommittedOffsetsQuestion(partitions=frozenset(), timeout_s=1.0)
 
 
-def question_of_ends() -> ApplicationQuestion:
-    """A question for end offsets."""
+def end_offsets_question() -> ApplicationQuestion:
+    """Return a question for end offsets."""
     return EndOffsetsQuestion(partitions=frozenset())
 
 
 class Thread:
-    """The network's end, which counts the calls."""
+    """The network's side, which counts the calls."""
 
     def __init__(self) -> None:
         self.starts = self.rings = 0
@@ -50,13 +50,13 @@ class Thread:
 
 @pytest.fixture
 def thread() -> Thread:
-    """The network's end."""
+    """The network's side of the line."""
     return Thread()
 
 
 @pytest.fixture
 def line(thread: Thread) -> Line:
-    """A line with both ends."""
+    """A line with both sides."""
     line = Line()
     line.connect(thread, view_of(MemberState.UNSUBSCRIBED))
     return line
@@ -76,7 +76,7 @@ def test_post_and_ask_are_received_in_order_and_ring(line: Line, thread: Thread)
 
 
 def test_send_and_ask_start_the_thread_but_post_does_not(line: Line, thread: Thread) -> None:
-    """A subscription alone waits for the first poll; after `send`, a close knows that there is a group to leave."""
+    """A subscription alone waits for the first poll; after `send`, `close` knows that there is a group to leave."""
     line.post(Polled())
     assert (thread.starts, line.has_sent) == (0, False)
     line.ask(EndOffsetsQuestion(partitions=frozenset()))
@@ -87,7 +87,7 @@ def test_send_and_ask_start_the_thread_but_post_does_not(line: Line, thread: Thr
 
 
 def test_show_publishes_the_view_and_its_orders_together() -> None:
-    """A thread that reads the view also finds its orders, if it reads them before or after the view."""
+    """A thread that reads the view also finds its orders, whether it takes them before or after it reads the view."""
     found: deque[ApplicationEffect] = deque()
     taker = threading.Thread(target=lambda: eager.move_orders(found), daemon=True)
 
@@ -105,7 +105,7 @@ def test_show_publishes_the_view_and_its_orders_together() -> None:
 
 
 def test_show_gives_each_view_a_new_version(line: Line) -> None:
-    """An equal view also gets a new version, and a view without orders wakes no listener."""
+    """A view that equals the last one also gets a new version, and a view without orders wakes no listener."""
     heard: list[int] = []
     line.listen(lambda: heard.append(line.snapshot.version))
     before = line.snapshot.version
@@ -128,7 +128,7 @@ def test_move_orders_takes_all_orders_and_leaves_the_wake_up_set(line: Line) -> 
     assert not line.wake_up.is_set
 
 
-@pytest.mark.parametrize("question", [question_of_commits, question_of_ends])
+@pytest.mark.parametrize("question", [committed_offsets_question, end_offsets_question])
 def test_close_cancels_waiting_and_later_questions(line: Line, question: Callable[[], ApplicationQuestion]) -> None:
     """The end of the thread cancels every question, and later events are dropped."""
     waiting, later = question(), question()
@@ -142,12 +142,12 @@ def test_close_cancels_waiting_and_later_questions(line: Line, question: Callabl
 
 
 def leased(until: float) -> MembershipView:
-    """The view of a member whose lease ends then."""
+    """Return the view of a member whose lease ends at this time."""
     return replace(view_of(MemberState.STABLE), lease_until=until)
 
 
 def test_lease_ends_during_a_suspension_of_the_machine() -> None:
-    """`monotonic` stops during a suspension; the lease ends by another clock, before the member counts it."""
+    """`monotonic` stops during a suspension, so another clock ends the lease before the member adjusts it."""
     suspended_s = 0.0
     line = Line(lambda: monotonic() + suspended_s)
     line.connect(Thread(), leased(monotonic() + 60.0))
@@ -157,7 +157,7 @@ def test_lease_ends_during_a_suspension_of_the_machine() -> None:
 
 
 def test_suspension_is_counted_once_and_later_leases_are_as_long_as_before() -> None:
-    """The member dates its lease back, and the lease of the next heartbeat response lasts."""
+    """The member reduces its lease by the suspension; the lease of the next heartbeat response has its full length."""
     suspended_s = 0.0
     line = Line(lambda: monotonic() + suspended_s)
     until = monotonic() + 60.0
@@ -172,7 +172,7 @@ def test_suspension_is_counted_once_and_later_leases_are_as_long_as_before() -> 
 
 
 def test_member_without_a_lease_never_withholds_records() -> None:
-    """Without partitions of the group nothing can belong to another member."""
+    """If the group assigned no partitions, no buffered record can belong to another member."""
     line = Line()
     line.connect(Thread(), view_of(MemberState.UNSUBSCRIBED))
     assert not line.lease_is_over

@@ -1,4 +1,4 @@
-"""A consumer's log lines in the application's logger, or on stderr: each once, in librdkafka's format."""
+"""A consumer's log lines in the application's logger or on stderr: each once, in librdkafka's format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consumer_membership.config import ConsumerConfig, LogSettings
 from consumer_membership.runtime.log_lines import ConsumerLines, PackageLog, context_of, lines_of
 from tests.support.waiting import PROCESS_S
 
-ROOM = "consumer_membership.membership"
+MEMBERSHIP = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
 Record = tuple[int, str, tuple[object, ...]]
 #: A program that configures logging after its imports, with the default that disables existing loggers.
@@ -89,9 +89,9 @@ def settings(*contexts: str, level: int = 6) -> LogSettings:
     return LogSettings(contexts=frozenset(contexts), level=7 if contexts else level)
 
 
-def log_of(lines: ConsumerLines | None, room: str = ROOM, facility: str = "HEARTBEAT") -> PackageLog:
-    """A package's log that belongs to one consumer."""
-    return PackageLog(room, facility, lines)
+def log_of(lines: ConsumerLines | None, package: str = MEMBERSHIP, facility: str = "HEARTBEAT") -> PackageLog:
+    """Return a package's log that belongs to one consumer."""
+    return PackageLog(package, facility, lines)
 
 
 def everything(log: PackageLog) -> None:
@@ -140,7 +140,7 @@ def test_log_lines_of_the_network_follow_its_own_contexts(logger: logging.Logger
     """`debug=broker` logs connections, and `debug=consumer` does not."""
     polls = Polls()
     lines = lines_of(settings("broker"), logger, polls.calls.append)
-    log_of(lines, ROOM).debug("heartbeat")
+    log_of(lines, MEMBERSHIP).debug("heartbeat")
     log_of(lines, NETWORK).debug("connection")
     polls.poll()
     assert kept.texts == ["connection"]
@@ -149,28 +149,28 @@ def test_log_lines_of_the_network_follow_its_own_contexts(logger: logging.Logger
 def test_log_line_that_the_handler_already_received_is_not_repeated(logger: logging.Logger, kept: Kept) -> None:
     """The package's logger already writes to the same handler."""
     polls = Polls()
-    room = logging.getLogger(ROOM)
-    room.addHandler(kept)
+    package = logging.getLogger(MEMBERSHIP)
+    package.addHandler(kept)
     try:
         log = log_of(lines_of(settings("cgrp"), logger, polls.calls.append))
         log.warning("once")
-        log.debug("the package's logger leaves this out")
+        log.debug("the level of the package's logger excludes this line")
         polls.poll()
     finally:
-        room.removeHandler(kept)
+        package.removeHandler(kept)
     assert [form for _, form, _ in kept.records] == ["once", "%s [%s] %s"]
 
 
 def test_log_line_reaches_only_the_handlers_that_did_not_receive_it(logger: logging.Logger, kept: Kept) -> None:
-    """A handler that both loggers share has the line already; the application's own handler has not."""
-    polls, both, room = Polls(), Kept(), logging.getLogger(ROOM)
+    """A handler that both loggers share has received the line; the application's own handler has not."""
+    polls, both, package = Polls(), Kept(), logging.getLogger(MEMBERSHIP)
     logger.addHandler(both)
-    room.addHandler(both)
+    package.addHandler(both)
     try:
         log_of(lines_of(settings(), logger, polls.calls.append)).warning("once each")
         polls.poll()
     finally:
-        room.removeHandler(both)
+        package.removeHandler(both)
     assert (len(both.records), kept.texts) == (1, ["once each"])
 
 
@@ -189,17 +189,17 @@ def test_log_lines_without_a_logger_go_to_stderr(capsys: pytest.CaptureFixture[s
 
 def test_log_warning_is_written_to_stderr_once(capfd: pytest.CaptureFixture[str]) -> None:
     """Without configuration, Python's `logging` already writes warnings to stderr."""
-    room = logging.getLogger(ROOM)
-    room.propagate = False
+    package = logging.getLogger(MEMBERSHIP)
+    package.propagate = False
     try:
         log_of(lines_of(settings("cgrp"), None, lambda _: None)).warning("once")
     finally:
-        room.propagate = True
+        package.propagate = True
     assert "HEARTBEAT" not in capfd.readouterr().err
 
 
 def test_lines_of_returns_none_without_logger_and_debug() -> None:
-    """Without a logger or a `debug` context, a consumer has no log lines of its own."""
+    """Without a logger or a `debug` context, a consumer has no separate log lines."""
     assert lines_of(settings(), None, lambda _: None) is None
 
 
@@ -218,11 +218,11 @@ def test_log_line_belongs_to_the_consumer_of_its_context(logger: logging.Logger,
 
 
 def test_package_log_keeps_the_place_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
-    """Handlers may write the file and line of the caller."""
-    with caplog.at_level("INFO", ROOM):
-        PackageLog(ROOM, "X").info("a %s", "b")
+    """Handlers may log the file and the line of the caller."""
+    with caplog.at_level("INFO", MEMBERSHIP):
+        PackageLog(MEMBERSHIP, "X").info("a %s", "b")
     (record,) = caplog.records
-    assert (record.name, record.getMessage(), record.filename) == (ROOM, "a b", "test_log_lines.py")
+    assert (record.name, record.getMessage(), record.filename) == (MEMBERSHIP, "a b", "test_log_lines.py")
 
 
 def test_logger_may_be_any_object_with_a_log_method() -> None:
@@ -255,13 +255,13 @@ def test_logger_may_be_any_object_with_a_log_method() -> None:
 def test_log_settings_follow_debug_and_log_level_as_in_librdkafka(
     keys: dict[str, object], contexts: set[str], level: int
 ) -> None:
-    """`debug` also raises `log_level` there, and librdkafka itself rejects invalid values."""
+    """As in librdkafka, `debug` also raises `log_level`; librdkafka itself rejects invalid values."""
     config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h", "client.id": "c", **keys})
     assert config.log_settings() == LogSettings(client_id="c", contexts=frozenset(contexts), level=level)
 
 
 def printed_by(program: str) -> str:
-    """The output of a new process."""
+    """Return the output of a new process."""
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PROCESS_S)
     return ran.stdout
 

@@ -1,4 +1,4 @@
-"""The fixtures of tests/clients for tests of the application's side, whose member is scripted."""
+"""The fixtures of tests/clients, for tests of the application's side that use a scripted member."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from tests.clients.scripted import ScriptedConsumer
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
-def told(consumer: ScriptedConsumer) -> bool:
-    """Whether the subscription requested eager callbacks from the member."""
+def requests_eager_callbacks(consumer: ScriptedConsumer) -> bool:
+    """Return whether the subscription requested eager callbacks from the member."""
     return consumer.member.of(Subscribed)[-1].is_eager
 
 
@@ -45,7 +45,7 @@ def test_subscribe_requests_eager_callbacks_according_to_the_configuration(
     """`rebalance.callbacks` decides; without it, callbacks are eager where confluent-kafka's would be."""
     consumer = consumers(**config)
     consumer.subscribe(["t"], on_assign=ignore)
-    assert told(consumer) is is_eager
+    assert requests_eager_callbacks(consumer) is is_eager
 
 
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
@@ -53,7 +53,7 @@ def test_subscribe_with_any_one_callback_requests_eager_callbacks(consumers: Con
     """Any one of the three callbacks makes the subscription eager."""
     consumer = consumers()
     consumer.subscribe(["t"], **{name: ignore})
-    assert told(consumer)
+    assert requests_eager_callbacks(consumer)
 
 
 @pytest.mark.parametrize(("config", "is_eager"), [({}, False), ({"rebalance_callbacks": "eager"}, True)])
@@ -68,9 +68,9 @@ def test_subscribe_without_callbacks_keeps_retained_partitions(
     """
     consumer = consumers(**config)
     consumer.subscribe(["t"])
-    assert told(consumer) is is_eager
+    assert requests_eager_callbacks(consumer) is is_eager
     consumer.subscribe(["t"], on_revoke=ignore)
-    assert told(consumer)
+    assert requests_eager_callbacks(consumer)
 
 
 def test_incremental_assign_inside_on_assign_makes_callbacks_incremental(
@@ -85,7 +85,7 @@ def test_incremental_assign_inside_on_assign_makes_callbacks_incremental(
     consumer.poll(0)
     assert len(consumer.member.of(AssignedIncrementally)) == 1
     consumer.subscribe([topic], on_assign=ignore)
-    assert not told(consumer)
+    assert not requests_eager_callbacks(consumer)
 
 
 def test_incremental_unassign_inside_on_revoke_makes_callbacks_incremental(
@@ -115,7 +115,7 @@ def test_incremental_assign_inside_on_assign_keeps_configured_callbacks(
 
 
 def test_incremental_assign_outside_callbacks_keeps_callbacks(consumers: ConsumerFactory, topic: str) -> None:
-    """Outside callbacks, incremental calls only read partitions beside the group's, so callbacks stay as they are."""
+    """Outside callbacks, incremental calls change manual assignments only, so the callbacks stay as they are."""
     consumer = consumers()
     consumer.incremental_assign([PartitionOffset(topic, 0)])
     consumer.incremental_unassign([PartitionOffset(topic, 0)])

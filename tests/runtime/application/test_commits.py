@@ -22,7 +22,7 @@ Reported = list[tuple[KafkaError | None, list[PartitionOffset]]]
 
 
 def consuming(consumers: ConsumerFactory, topic: str, **config: object) -> ScriptedConsumer:
-    """A consumer that received one record of partition 0."""
+    """Return a consumer that received one record of partition 0."""
     consumer = consumers(**config)
     consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
@@ -30,14 +30,15 @@ def consuming(consumers: ConsumerFactory, topic: str, **config: object) -> Scrip
 
 
 def plain(partitions: list[PartitionOffset] | None) -> list[tuple[int, int, int | None]]:
-    """The partition, offset and error code of each."""
+    """Return partition, offset and error code of each result."""
     return [(p.partition, p.offset, None if p.error is None else p.error.code()) for p in partitions or []]
 
 
 def test_commit_sends_positions_with_their_leader_epoch(consumers: ConsumerFactory, topic: str) -> None:
     """Without arguments, `commit` sends the position after the last delivered record.
 
-    The request's timeout is `socket.timeout.ms`. The member learns that the application assigned the partition itself.
+    The request's timeout is `socket.timeout.ms`. The member is informed that the application assigned the partition
+    manually.
     """
     consumer = consuming(consumers, topic, socket_timeout_ms=7000)
     partition = TopicPartition(topic, 0)
@@ -159,7 +160,7 @@ def test_on_commit_receives_assigned_partitions_without_an_offset(consumers: Con
 
 
 def test_on_commit_receives_each_partition_of_the_call(consumers: ConsumerFactory, topic: str) -> None:
-    """As in confluent-kafka: in the order of their names, those without an offset, and no other ones."""
+    """As in confluent-kafka, on_commit receives the partitions of the call in order, also those without an offset."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.commit(offsets=[PartitionOffset(topic, 2, 7), PartitionOffset(topic, 1)])

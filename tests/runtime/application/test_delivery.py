@@ -1,4 +1,4 @@
-"""Delivery fetches one slice at a time, and hands a batch out whole only if nothing stops delivery."""
+"""Delivery fetches one slice at a time, and returns a whole batch only if nothing stops delivery."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMIT = 5
 
 
 def among(*snapshots: MembershipView) -> list[set[TopicPartition]]:
-    """The partitions whose revocation is cancelled at each of these views; both are frozen from the first view on."""
+    """Return the partitions with a cancelled revocation at each view; both are frozen from the first view on."""
     cancelled = CancelledRevocations()
     frozen = {P0, P1}
     return [set(cancelled.among(frozen, Snapshot(version, view))) for version, view in enumerate(snapshots)]
@@ -56,7 +56,7 @@ def test_cancelled_revocations_start_over_with_each_freeze() -> None:
 
 
 class Scene:
-    """A delivery on a real handle that fetches one partition, and its scripted member."""
+    """A delivery on a real handle that fetches one partition, with a scripted member."""
 
     def __init__(self, cluster: MockCluster, topic: str) -> None:
         given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
@@ -96,11 +96,11 @@ def scene(cluster: MockCluster, topic: str) -> Iterator[Scene]:
 
 
 def nothing(_: Scene) -> None:
-    """Change nothing: delivery continues."""
+    """Change nothing, so that delivery continues."""
 
 
 def order(scene: Scene) -> None:
-    """Set the wake-up, as an order does."""
+    """Set the wake-up, as a new order does."""
     scene.line.wake_up.set()
 
 
@@ -132,7 +132,7 @@ def test_wait_idle_ends_with_a_record_that_it_leaves_in_the_buffer(scene: Scene)
 @pytest.mark.slow
 def test_wait_idle_ends_when_the_wake_up_is_set(scene: Scene, topic: str) -> None:
     """An order that arrives during the wait is performed after the current slice, long before the deadline."""
-    scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record comes
+    scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record arrives
     waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + 10 * PATIENCE_S))
     wait_until(lambda: scene.delivery.buffer.turns > 0, "a slice of the wait")
     scene.line.wake_up.set()
@@ -146,7 +146,7 @@ def test_wait_idle_keeps_short_slices_for_a_calm_member_that_waits_for_something
     """An order may end the wait, and a slice of librdkafka delays it."""
     monkeypatch.setitem(delivery._WHOLE_SLICES_S, False, (0.001, 0.001))
     monkeypatch.setitem(delivery._WHOLE_SLICES_S, True, (10 * PATIENCE_S, 10 * PATIENCE_S))
-    scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record comes
+    scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record arrives
     scene.member.calm_down()
     scene.member.view = replace(SETTLED, waits_for=WaitsFor.OTHER_MEMBERS)
     waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + PATIENCE_S))

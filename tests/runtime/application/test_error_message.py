@@ -9,8 +9,8 @@ from consumer_membership.runtime.application import error_message as module
 from consumer_membership.runtime.application.error_message import CAN_BE_MADE, ErrorMessage, error_message
 
 ERROR = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not yours")
-#: The methods of messages in every supported release.
-QUESTIONS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "latency", "leader_epoch")
+#: The methods that messages have in every supported release.
+GETTERS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "latency", "leader_epoch")
 
 
 def test_error_message_has_librdkafkas_fields(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_error_message_has_librdkafkas_fields(monkeypatch: pytest.MonkeyPatch) -
     made.append(error_message("t", ERROR))
     assert [isinstance(one, Message) for one in made] == [CAN_BE_MADE, False]
     for one in made:
-        answers = [getattr(one, question)() for question in QUESTIONS]
+        answers = [getattr(one, getter)() for getter in GETTERS]
         assert answers == ["t", 0, None, None, b"not yours", None, (0, -1), None, None]
         assert one.error() == ERROR
         assert (bool(one), len(one)) == (True, 9)
@@ -31,7 +31,7 @@ def test_own_error_message_has_every_method_of_older_releases() -> None:
     if not CAN_BE_MADE:
         public = {name for name in dir(Message) if not name.startswith("_")}
         assert public <= set(dir(ErrorMessage))
-    assert {*QUESTIONS, "error", "set_key", "set_value", "set_headers"} <= set(dir(ErrorMessage))
+    assert {*GETTERS, "error", "set_key", "set_value", "set_headers"} <= set(dir(ErrorMessage))
 
 
 def test_own_error_message_accepts_deserialized_key_value_and_headers() -> None:

@@ -1,4 +1,4 @@
-"""A connected handle requests the metadata of a new topic at once."""
+"""A connected handle requests the metadata of a new topic immediately."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.slow
 
 _LOG = logging.getLogger("tests.handle")
 
-#: librdkafka's log line for a broker that is connected under its id, and not only as a bootstrap server.
+#: librdkafka's log line for a broker that is connected under its id, not only as a bootstrap server.
 CONNECTED = "/1: Broker changed state APIVERSION_QUERY -> UP"
-#: librdkafka's log line for a metadata request of the application; its own requests give other reasons.
-ASKED = "Request metadata for 1 topic(s): application requested"
+#: librdkafka's log line for a metadata request of the application; librdkafka's own requests log other reasons.
+REQUESTED = "Request metadata for 1 topic(s): application requested"
 
 
 class Handle:
@@ -33,10 +33,10 @@ class Handle:
         log.set_level(logging.DEBUG, _LOG.name)
         config = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "debug": "broker,metadata"}
         self.consumer = Consumer(config, logger=_LOG)
-        assert self.says(CONNECTED)
+        assert self.logs(CONNECTED)
 
-    def says(self, words: str) -> bool:
-        """Whether a log line with this ending appears."""
+    def logs(self, words: str) -> bool:
+        """Wait for a log line with this ending, and return whether it appeared."""
         deadline = monotonic() + PATIENCE_S
         while not any(line.endswith(words) for line in self._log.messages):
             if monotonic() > deadline:
@@ -65,4 +65,4 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
 def test_fetcher_requests_metadata_of_a_new_topic_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:
     """On its own, librdkafka notices the topic with its next timer, which runs once a second."""
     come(Fetcher(lambda: handle.consumer, PrefetchBuffer()))
-    assert handle.says(ASKED)
+    assert handle.logs(REQUESTED)

@@ -9,7 +9,7 @@ from consumer_membership.runtime.application.fetcher import in_slices
 
 
 class Request:
-    """A request that succeeds if one slice is long enough, on a clock of its own."""
+    """A request that succeeds if one slice is long enough, on a virtual clock."""
 
     def __init__(self, needs_s: float, fails_after_s: float | None = None) -> None:
         self.clock = 100.0
@@ -28,7 +28,7 @@ class Request:
         return "answer"
 
     def ask(self, timeout_s: float) -> str:
-        """Make the request."""
+        """Send the request in slices, and return its result."""
         return in_slices(self, timeout_s, lambda: self.clock, 1.0)
 
 
@@ -57,7 +57,7 @@ def test_in_slices_raises_a_failure_before_the_end_of_a_slice() -> None:
 
 
 def test_in_slices_with_timeout_0_tries_once() -> None:
-    """As in confluent-kafka, timeout 0 sends the request once."""
+    """As in confluent-kafka, a request with timeout 0 is sent once."""
     request = Request(needs_s=1)
     with pytest.raises(KafkaException):
         request.ask(0)

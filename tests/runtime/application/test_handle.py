@@ -1,4 +1,4 @@
-"""When a silent handle is replaced, on a clock that the test controls."""
+"""When a handle without responses is replaced, on a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from consumer_membership.runtime.line import WakeUp
 
 
 class Handle:
-    """A handle with or without brokers and its member, checked in every slice of a poll without records."""
+    """A handle, with or without brokers, that the watch checks in every slice of a poll without records."""
 
     def __init__(self, *, is_member: bool = True) -> None:
         self.clock = 100.0
@@ -59,7 +59,7 @@ class TakenMeanwhile(HandOutQueue[Callable[[], object]]):
 
 
 def test_report_that_another_polling_thread_took_is_no_error() -> None:
-    """Two threads that poll may find the same report; one calls its callback, and the other returns."""
+    """If two threads poll and find the same report, one calls the callback and the other returns."""
     reports = Reports(WakeUp())
     reports.waiting = TakenMeanwhile()
     called: list[str] = []
@@ -77,7 +77,7 @@ def test_index_error_of_a_callback_is_raised() -> None:
 
 
 def test_handle_watch_accepts_silence_while_a_broker_is_connected() -> None:
-    """An idle topic is not a loss; the watch checks for a broker only now and then."""
+    """An idle topic is not a loss; the watch checks for a broker only occasionally."""
     handle = Handle()
     assert handle.silent_for(600) == []
     assert handle.asked <= 600 / BROKER_CHECK_AFTER_S
@@ -147,7 +147,7 @@ def test_handle_watch_waits_longer_for_manually_assigned_partitions() -> None:
 
 
 def test_handle_without_gssapi_names_the_mechanism_and_the_fix() -> None:
-    """Librdkafka in confluent-kafka's wheels has no GSSAPI: the error of the constructor has what to compile."""
+    """Librdkafka in confluent-kafka's wheels has no GSSAPI; the constructor's error names what to compile."""
     config = {
         "bootstrap.servers": "127.0.0.1:1",
         "group.id": "orders",

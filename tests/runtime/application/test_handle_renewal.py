@@ -26,12 +26,12 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 def renew(consumer: Consumer) -> None:
-    """Replace the handle, whatever its condition."""
+    """Replace the handle, whatever its state."""
     consumer._session.fetcher.renew()  # type: ignore[union-attr]
 
 
 def numbers(consumer: Consumer, count: int) -> list[tuple[int, int]]:
-    """The partition and offset of this many records. A logical start costs a new handle half a second."""
+    """Return partition and offset of this many records. A logical start of a new handle takes half a second."""
     return [(message.partition() or 0, message.offset() or 0) for message in (record(consumer) for _ in range(count))]
 
 
@@ -90,18 +90,18 @@ def test_renewed_handle_keeps_paused_partitions_and_commits(consumers: ConsumerF
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch with shorter times."""
+    """Shorten the times of the watch."""
     monkeypatch.setattr(handles, "BROKER_CHECK_AFTER_S", 0.2)
     monkeypatch.setattr(handles, "LOST_AFTER_ALONE_S", 1.0)
 
 
 class ShuttingDown:
-    """A broker that, on request, responds to metadata with no brokers and closes the connection with that response."""
+    """A broker that, on request, answers metadata with an empty broker list and then closes the connection."""
 
     def __init__(self) -> None:
         self.is_going = False
         versions = {**NEWEST, PRODUCE: (3, 11), FETCH: (4, 16)}
-        # The longer librdkafka reads the answer, the surer it has noticed the connection's end before it is done.
+        # A long response keeps librdkafka busy, so that it is likely to notice the end of the connection meanwhile.
         topics = {name: Topic(uuid.uuid4(), [1] * 2000) for name in ("records", "a", "b", "c", "d")}
         self.broker = ScriptedBroker(self._answer, versions=versions, topics=topics)
 
@@ -115,14 +115,14 @@ class ShuttingDown:
     def restart(self, consumer: Consumer) -> None:
         """Stop and start again while this consumer requests metadata."""
         self.is_going = True
-        with suppress(KafkaException):  # the answer or the connection's end, which come in either order
-            consumer.list_topics(timeout=5)  # the race needs the answer, a second and more on a busy machine
+        with suppress(KafkaException):  # the response or the end of the connection may come first
+            consumer.list_topics(timeout=5)  # the race needs the response, which may take seconds
         self.broker.stop_node(1)
         self.is_going = False
         self.broker.start_node(1)
 
     def fetched_from(self) -> int:
-        """The offset of the last fetch request."""
+        """Return the offset of the last fetch request."""
         (topic,) = self.broker.requests(FETCH)[-1].entity.topics
         (partition,) = topic.partitions
         return int(partition.fetch_offset)
@@ -146,7 +146,7 @@ def poll_until(consumer: ScriptedConsumer, condition: Callable[[], bool], what: 
 
 
 def has_fetched(broker: ScriptedBroker, count: int) -> bool:
-    """Whether the broker has received this many fetch requests."""
+    """Return whether the broker has received this many fetch requests."""
     return len(broker.requests(FETCH)) >= count
 
 
@@ -186,5 +186,5 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
             if consumer._session.fetcher.handle is not handle:  # type: ignore[union-attr]
                 return
     pytest.fail(
-        "no handle lost its brokers; if librdkafka has mended this, HandleWatch in runtime/application/handle.py can go"
+        "no handle lost its brokers; if librdkafka has fixed this, remove HandleWatch from application/handle.py"
     )

@@ -21,40 +21,40 @@ from tests.support.waiting import PATIENCE_S
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level": 0}
 
 
-def looking() -> set[threading.Thread]:
-    """The threads that sample partitions."""
+def sampling_threads() -> set[threading.Thread]:
+    """Return the threads that sample partitions."""
     return {thread for thread in threading.enumerate() if thread.name == "membership health"}
 
 
 def test_health_starts_one_thread_that_ends_with_the_consumer() -> None:
     """The first `health()` call of a consumer starts one thread, which ends with the consumer."""
-    before = looking()
+    before = sampling_threads()
     with Consumer(NOBODY) as consumer:
-        assert looking() == before
+        assert sampling_threads() == before
         assert consumer.health().verdict is HealthVerdict.STARTING
         assert consumer.health().would_restart_help is False
-        (thread,) = looking() - before
+        (thread,) = sampling_threads() - before
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert consumer.health().verdict is HealthVerdict.CLOSED
-    assert looking() == before
+    assert sampling_threads() == before
 
 
 def test_health_thread_starts_with_the_subscription_if_recordings_are_enabled(tmp_path: object) -> None:
     """A stalled consumer is recorded, whether or not the application calls `health()`."""
-    before = looking()
+    before = sampling_threads()
     with Consumer(NOBODY, **{"recorder.directory": str(tmp_path)}) as consumer:
         consumer.subscribe(["orders"])
-        assert len(looking() - before) == 1
+        assert len(sampling_threads() - before) == 1
 
 
 def test_health_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that is dropped without `close` is still garbage-collected, and its thread ends."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
-    before = looking()
+    before = sampling_threads()
     consumer = Consumer(NOBODY)
     consumer.health()
-    (thread,) = looking() - before
+    (thread,) = sampling_threads() - before
     gone = weakref.ref(consumer)
     del consumer
     gc.collect()
@@ -64,9 +64,9 @@ def test_health_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_health_verdict_does_not_iterate_over_partitions() -> None:
-    """The partition data is made when partitions are sampled.
+    """The partition data is created when partitions are sampled.
 
-    50,000 verdicts over 1,000 partitions take about a second.
+    Then 50,000 verdicts over 1,000 partitions take about a second.
     """
     rests = PartitionHealth(position=7, end=7, lag=0, progressed_at=1.0)
     partitions = {TopicPartition("orders", number): rests for number in range(1_000)}

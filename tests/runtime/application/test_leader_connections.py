@@ -30,14 +30,14 @@ class Handle:
         self.asked: list[set[tuple[str, int]]] = []
 
     def list_topics(self, topic: str, _: float) -> SimpleNamespace:
-        """The metadata of one topic."""
+        """Return the metadata of one topic."""
         if not self.is_connected:
             raise _TIMED_OUT
         found = {number: SimpleNamespace(leader=leader) for number, leader in enumerate(self.topics.get(topic, []))}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found)})
 
     def offsets_for_times(self, partitions: list[PartitionOffset], timeout: float) -> None:
-        """The request expires, as it does with this timeout."""
+        """The request times out immediately, because its timeout is 0."""
         assert timeout == 0
         self.asked.append({(one.topic, one.partition) for one in partitions})
         raise _TIMED_OUT
@@ -52,7 +52,7 @@ class Scene:
         self.connections = LeaderConnections(lambda: self.now)
 
     def after(self, seconds: float) -> list[set[tuple[str, int]]]:
-        """The requests of one call after this time."""
+        """Return the requests of one call after this time."""
         self.now += seconds
         self.handle.asked.clear()
         self.connections.open_if_due(cast("LibrdkafkaConsumer", self.handle), self.handle.topics.keys())
@@ -81,7 +81,7 @@ def test_lookup_without_a_response_is_repeated_soon() -> None:
 
 @pytest.mark.parametrize("leaders", [MOST_LEADERS, 5 * MOST_LEADERS])
 def test_number_of_leaders_is_bounded(leaders: int) -> None:
-    """A member of a large cluster needs few of them."""
+    """A member of a large cluster needs connections to a few leaders only."""
     (asked,) = Scene({"a": list(range(leaders))}).after(0)
     assert len(asked) == MOST_LEADERS
 

@@ -25,12 +25,12 @@ K = LifecycleKind
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "events", "log_level": 0}
 
 
-def tellers() -> set[threading.Thread]:
-    """The threads that call callbacks."""
+def event_threads() -> set[threading.Thread]:
+    """Return the threads that call callbacks."""
     return {thread for thread in threading.enumerate() if thread.name == "membership events"}
 
 
-class Heard:
+class EventLog:
     """A callback that keeps the events it receives."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Heard:
         self.events.put(event)
 
     def next(self) -> LifecycleEvent:
-        """The next event; it fails after a bounded time."""
+        """Return the next event; raise an error after a bounded time."""
         return self.events.get(timeout=PATIENCE_S)
 
     def until(self, kind: LifecycleKind) -> list[LifecycleEvent]:
-        """All events up to the first one of this kind."""
+        """Return all events up to the first one of this kind."""
         heard = [self.next()]
         while heard[-1].kind is not kind:
             heard.append(self.next())
@@ -65,17 +65,17 @@ EPOCHS = count(1)
 
 
 def change(consumer: ScriptedConsumer) -> None:
-    """Cause one event: the member gives up its partition, or is assigned one."""
+    """Cause one event: the member releases its partition, or is assigned one."""
     owned = {} if consumer.member.view.owned else {TopicPartition("orders", 0): next(EPOCHS)}
     consumer.member.happens(member_epoch=0, owned=owned)
 
 
 def test_on_event_starts_its_threads_with_the_first_callback(consumer: ScriptedConsumer) -> None:
-    """All callbacks share one thread, beside the thread that samples partitions; both end with the consumer."""
+    """All callbacks share one thread, in addition to the thread that samples partitions; both end with the consumer."""
     before = set(threading.enumerate())
     change(consumer)
     assert set(threading.enumerate()) == before
-    first, second = Heard(), Heard()
+    first, second = EventLog(), EventLog()
     consumer.on_event(first)
     consumer.on_event(second)
     made = set(threading.enumerate()) - before
@@ -93,7 +93,7 @@ def test_on_event_starts_its_threads_with_the_first_callback(consumer: ScriptedC
 def test_on_event_callback_receives_events_between_registration_and_removal(consumer: ScriptedConsumer) -> None:
     """The rule also holds for events that the thread has not delivered yet."""
     is_held = threading.Event()
-    first, late, removed = Heard(), Heard(), Heard()
+    first, late, removed = EventLog(), EventLog(), EventLog()
     consumer.on_event(lambda _: is_held.wait(PATIENCE_S))
     consumer.on_event(first)
     registration = consumer.on_event(removed)
@@ -112,8 +112,8 @@ def test_on_event_callback_receives_events_between_registration_and_removal(cons
 def test_on_event_callback_that_raises_is_logged_once_then_counted(
     consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The callback and the others are called again and the thread continues, also after `sys.exit`."""
-    heard = Heard()
+    """All callbacks are called again and the thread continues, even after `sys.exit` in a callback."""
+    heard = EventLog()
 
     def fail(event: LifecycleEvent) -> None:
         if event.kind is K.ASSIGNED:
@@ -141,7 +141,7 @@ def test_on_event_callback_that_blocks_delays_no_call_and_drops_are_counted(
     """Polls, the member and close continue; the event of the close is never dropped."""
     monkeypatch.setattr(lifecycle_events, "WAITING", 3)
     is_called, is_held = threading.Event(), threading.Event()
-    heard = Heard()
+    heard = EventLog()
 
     def block(event: LifecycleEvent) -> None:
         is_called.set()
@@ -163,7 +163,7 @@ def test_on_event_callback_that_blocks_delays_no_call_and_drops_are_counted(
 
 def test_on_event_callback_may_close_the_consumer_during_a_poll(consumer: ScriptedConsumer) -> None:
     """A callback may call any method of the consumer, also `close` while another thread polls."""
-    heard = Heard()
+    heard = EventLog()
 
     def close(event: LifecycleEvent) -> None:
         heard(event)
@@ -180,8 +180,8 @@ def test_on_event_callback_may_close_the_consumer_during_a_poll(consumer: Script
         consumer.on_event(heard)
 
 
-def _unclosed_that_heard(heard: Heard) -> weakref.ref[ScriptedConsumer]:
-    """A consumer to which only its own callback refers."""
+def _unclosed_with_callback(heard: EventLog) -> weakref.ref[ScriptedConsumer]:
+    """Return a weak reference to a consumer to which only its own callback refers."""
     consumer = ScriptedConsumer(NOBODY)
 
     def refer(event: LifecycleEvent) -> None:
@@ -196,11 +196,11 @@ def _unclosed_that_heard(heard: Heard) -> weakref.ref[ScriptedConsumer]:
 
 def test_on_event_callback_keeps_no_consumer_alive() -> None:
     """A consumer is collected even if its callback refers to it; without `close`, no event reports its end."""
-    before = tellers()
-    heard = Heard()
-    gone = _unclosed_that_heard(heard)
-    (thread,) = tellers() - before
-    # The thread may still be returning from the call.
+    before = event_threads()
+    heard = EventLog()
+    gone = _unclosed_with_callback(heard)
+    (thread,) = event_threads() - before
+    # The thread may not have returned from the callback yet.
     wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -223,10 +223,10 @@ def test_on_event_rejects_an_argument_that_is_not_a_plain_callable(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_on_event_in_a_forked_child_raises(consumer: ScriptedConsumer) -> None:
     """The child ends cleanly, and the parent's callbacks still receive events."""
-    heard = Heard()
+    heard = EventLog()
     consumer.on_event(heard)
     child = os.fork()
     if not child:

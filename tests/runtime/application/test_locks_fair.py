@@ -26,7 +26,7 @@ def run(action: Callable[[], object]) -> threading.Thread:
 def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: threading.Event) -> None:
     """Send the main thread a signal while it waits for its turn.
 
-    The signal is repeated if it came a moment before the wait, because a lock does not check for that.
+    The signal is repeated if it arrived just before the wait, because a lock does not check for that.
     """
     while fair_lock._entry.acquire(blocking=False):
         fair_lock._entry.release()
@@ -35,7 +35,7 @@ def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: 
 
 
 def test_fair_lock_lets_a_waiting_thread_in_before_a_returning_one() -> None:
-    """A thread that acquires and releases in a loop, as a poll does, lets a waiting thread in at once."""
+    """If a thread acquires and releases the lock in a loop, as a poll does, a waiting thread acquires it next."""
     fair_lock = FairLock()
     got_in = threading.Event()
     turns_after_waiting = 0
@@ -148,7 +148,7 @@ class Other:
         self._fair_lock = fair_lock
 
     def gets_in(self) -> bool:
-        """Whether the lock is free for another thread."""
+        """Return whether the lock is free for another thread."""
         found: list[bool] = []
 
         def enter() -> None:
@@ -192,7 +192,7 @@ def test_fair_lock_that_is_interrupted_at_any_line_is_held_once_for_each_block(d
 
 @pytest.mark.slow
 def test_fair_lock_in_a_storm_of_signals_is_held_once_for_each_block() -> None:
-    """Signals between any two instructions, also right after C code acquired the lock, leave no lock held or lost."""
+    """Signals between any two instructions, even right after C code acquired the lock, do not change the count."""
     fair_lock = FairLock()
     other = Other(fair_lock)
     interrupts: list[None] = []
@@ -211,6 +211,6 @@ def test_fair_lock_in_a_storm_of_signals_is_held_once_for_each_block() -> None:
         while len(interrupts) < 50:
             with suppress(Interrupt):
                 nest()
-            assert not fair_lock._is_owned()  # type: ignore[attr-defined]  # answered in C: a signal cannot interrupt it
+            assert not fair_lock._is_owned()  # type: ignore[attr-defined]  # implemented in C, so a signal cannot interrupt it
     assert not fair_lock.is_mine()
     assert other.gets_in()

@@ -1,4 +1,4 @@
-"""Locks that calls own: a call owns one, or a thread is inside one, for exactly as long as the call runs."""
+"""Locks of calls: a call owns its lock, or a thread is inside a call, for exactly as long as the call runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """The result of a call on another thread."""
+    """Return the result of a call on another thread."""
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
     thread.start()
@@ -24,7 +24,7 @@ def outcome(call: Callable[[], object]) -> object:
 
 
 def owns(lock: CallLock) -> bool:
-    """Whether a new call acquires the lock; it owns the lock until it returns."""
+    """Return whether a new call acquires the lock; it owns the lock until it returns."""
     running = Lock()
     with running:
         return lock.acquire(running)

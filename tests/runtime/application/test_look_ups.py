@@ -1,7 +1,7 @@
-"""An interrupted offset lookup of librdkafka does not move a partition that has another start by then.
+"""An interrupted offset lookup of librdkafka does not move a partition that has received another start since.
 
 `integration/test_cut_short_resets.py` tests librdkafka's own reaction to the late response, and resets of a position
-that is gone, which the mock cluster reports differently from a broker.
+that no longer exists, which the mock cluster reports differently from a broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.proxy import LIST_OFFSETS, Proxy
 from tests.support.waiting import PATIENCE_S, wait_until
 
 _COMMITTED = 8
-#: librdkafka's number for a partition that it does not know.
+#: librdkafka's partition number for an unknown partition.
 _UNKNOWN = -190
 
 
@@ -37,8 +37,8 @@ def network(cluster: MockCluster) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def its_network(cluster: MockCluster) -> Iterator[Proxy]:
-    """The network of librdkafka alone, so that neither lookup delays the other."""
+def librdkafka_network(cluster: MockCluster) -> Iterator[Proxy]:
+    """The network of a librdkafka consumer without this package, so that neither lookup delays the other."""
     with Proxy(cluster.bootstrap_servers) as proxy:
         yield proxy
 
@@ -61,42 +61,44 @@ def by_seek(consumer: ScriptedConsumer, topic: str) -> None:
 def test_partition_starts_at_its_new_offset_despite_a_late_offset_lookup(
     consumers: ConsumerFactory,
     network: Proxy,
-    its_network: Proxy,
+    librdkafka_network: Proxy,
     topic: str,
     begins_elsewhere: Callable[[ScriptedConsumer, str], None],
 ) -> None:
     """Every record is delivered once.
 
-    On a network with the same delay, librdkafka alone starts again at the first record.
+    With the same delay, librdkafka without this package starts again at the first record.
     """
-    alone = Confluent({"bootstrap.servers": its_network.address, "group.id": "alone", "log_level": 0})
+    alone = Confluent({"bootstrap.servers": librdkafka_network.address, "group.id": "alone", "log_level": 0})
     consumer = subscribed(consumers, topic, [], bootstrap_servers=network.address)
     for each in (alone, consumer):
         each.get_watermark_offsets(PartitionOffset(topic, 0), PATIENCE_S)
-    for each_network in (network, its_network):
+    for each_network in (network, librdkafka_network):
         each_network.hold_from(LIST_OFFSETS)
     alone.assign([PartitionOffset(topic, 0, OFFSET_BEGINNING)])
-    # As the network thread orders it for a partition whose leader does not return the start.
+    # The network thread orders this start for a partition whose leader does not return the start offset.
     consumer.member.assign({at(topic, 0)[0]: OFFSET_BEGINNING})
     consumer.poll(0)
-    network.wait(lambda: network.held[LIST_OFFSETS] == 1, "its beginning being looked up")
-    its_network.wait(lambda: its_network.held[LIST_OFFSETS] == 1, "the other one's beginning being looked up")
+    network.wait(lambda: network.held[LIST_OFFSETS] == 1, "a lookup of the start offset by this package's consumer")
+    librdkafka_network.wait(
+        lambda: librdkafka_network.held[LIST_OFFSETS] == 1, "a lookup of the start offset by librdkafka alone"
+    )
     alone.unassign()
     alone.assign([PartitionOffset(topic, 0, _COMMITTED)])
     begins_elsewhere(consumer, topic)
     # No record can arrive yet.
     assert consumer.poll(0) is None
     network.heal()
-    its_network.heal()
+    librdkafka_network.heal()
     given = [record(consumer).offset() for _ in range(RECORDS - _COMMITTED)]
-    wait_until(lambda: begins_anew(alone), "librdkafka alone at the first record", PATIENCE_S)
+    wait_until(lambda: restarts_at_the_first_record(alone), "the first record at librdkafka alone", PATIENCE_S)
     alone.close()
     assert given == list(range(_COMMITTED, RECORDS))
     assert drain(consumer) == []
 
 
-def begins_anew(alone: Confluent) -> bool:
-    """Whether the consumer returns the first record."""
+def restarts_at_the_first_record(alone: Confluent) -> bool:
+    """Return whether the consumer returns the first record again."""
     return 0 in [message.offset() for message in alone.consume(RECORDS, 0.1)]
 
 
@@ -118,7 +120,7 @@ class Handle:
         self.end = end
 
     def get_watermark_offsets(self, partition: PartitionOffset, *, cached: bool) -> tuple[int, int]:
-        """The end that is known without a request."""
+        """Return the end offset that the handle knows without a request."""
         assert cached
         if self.end is None:
             raise KafkaException(KafkaError(_UNKNOWN, partition.topic))
@@ -128,8 +130,8 @@ class Handle:
 PLACE = TopicPartition("t", 0)
 
 
-def mislead(look_ups: LookUps, end: int | None) -> bool:
-    """Whether a lookup may mislead if the partition starts while this end is known."""
+def may_mislead(look_ups: LookUps, end: int | None) -> bool:
+    """Return whether a late lookup may move the partition if it starts while this end is known."""
     look_ups.begins(cast("LibrdkafkaConsumer", Handle(end)), PLACE)
     return look_ups.has_stale_lookup
 
@@ -137,12 +139,12 @@ def mislead(look_ups: LookUps, end: int | None) -> bool:
 @pytest.mark.parametrize(("end", "does"), [(None, False), (OFFSET_INVALID, False), (-1, True), (0, False), (7, False)])
 def test_look_ups_expect_a_reset_of_a_partition_that_starts_after_an_error(end: int | None, *, does: bool) -> None:
     """A broker returns no end with an error, such as a position that no longer exists."""
-    assert mislead(LookUps(resets_by_itself=True), end) is does
+    assert may_mislead(LookUps(resets_by_itself=True), end) is does
 
 
 def test_look_ups_expect_no_reset_if_the_handle_never_resets() -> None:
     """With `auto.offset.reset` set to `error` or to a duration, the handle starts no lookup after an error."""
-    assert not mislead(LookUps(resets_by_itself=False), -1)
+    assert not may_mislead(LookUps(resets_by_itself=False), -1)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +166,9 @@ def test_look_ups_keep_an_abandoned_logical_start_until_the_partition_is_fetched
         look_ups.left_to_handle(PLACE)
     look_ups.cut_short(cast("LibrdkafkaConsumer", Handle(end)), PLACE, OFFSET_BEGINNING)
     assert not look_ups.has_stale_lookup
-    assert mislead(look_ups, 7) is does
+    assert may_mislead(look_ups, 7) is does
     look_ups.forget()
-    assert not mislead(look_ups, 7)
+    assert not may_mislead(look_ups, 7)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +186,9 @@ def test_look_ups_without_automatic_reset_count_only_explicit_logical_starts(
 ) -> None:
     """With `auto.offset.reset=error`, an application seeks after the error for a missing commit.
 
-    The seek costs no new handle.
+    The seek does not replace the handle.
     """
     look_ups = LookUps(resets_by_itself=resets_by_itself)
     look_ups.left_to_handle(PLACE)
     look_ups.cut_short(cast("LibrdkafkaConsumer", Handle(OFFSET_INVALID)), PLACE, start)
-    assert mislead(look_ups, 7) is does
+    assert may_mislead(look_ups, 7) is does

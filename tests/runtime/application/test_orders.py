@@ -1,4 +1,4 @@
-"""The member's orders: the first thread that takes them sorts them for all threads that wait."""
+"""The member's orders: the first thread that takes them sorts them for all waiting threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def commit(number: int) -> CommitCompleted:
-    """A completed commit."""
+    """Return a completed commit."""
     return CommitCompleted(commit_id=number, offsets={}, errors={})
 
 
@@ -80,7 +80,7 @@ def test_order_queue_drops_steps_of_an_older_attempt(line: Line) -> None:
 
 
 def test_order_queue_shortens_the_slice_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order that is not a step, such as an automatic commit every few seconds, does not change the slice."""
+    """An order that is not a step, such as a periodic automatic commit, does not change the slice."""
     now = 1_000.0
     monkeypatch.setattr(line, "now", lambda: now)
     orders = OrderQueue(line)

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 
 
 def position(consumer: object, topic: str, partition: int = 0) -> int:
-    """The consumer's position in this partition."""
+    """Return the consumer's position in this partition."""
     return consumer.position([PartitionOffset(topic, partition)])[0].offset  # type: ignore[attr-defined]
 
 
 def test_position_is_the_first_undelivered_record(consumers: ConsumerFactory, topic: str) -> None:
-    """C06: librdkafka's own position is that of the whole batch."""
+    """C06: librdkafka's own position would be after the whole batch."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 5)])
     assert position(consumer, topic) == OFFSET_INVALID
@@ -42,7 +42,7 @@ def test_position_of_a_partition_without_a_delivered_record_is_invalid(
     assert session is not None
     wait_until(
         lambda: len(session.buffer.ready) == 2 * RECORDS - 1,
-        "all records but one in the buffer",
+        "all records except one in the buffer",
         between=lambda: session.fetcher.fill(0.1),
     )
     assert position(consumer, topic, first.partition() or 0) == 1
@@ -121,14 +121,14 @@ def test_fetcher_reduces_the_batch_size_for_large_records(consumers: ConsumerFac
     inner = consumer._session.fetcher  # type: ignore[union-attr]
     record(consumer)
     assert inner._batch == fetcher.BATCH_RECORDS
-    inner.fetch = lambda limit, _: [b"x" * (fetcher.BATCH_BYTES // 3)] * limit  # type: ignore[method-assign, list-item]  # sizes are all that counts
+    inner.fetch = lambda limit, _: [b"x" * (fetcher.BATCH_BYTES // 3)] * limit  # type: ignore[method-assign, list-item]  # only sizes matter
     inner.fill(0)
     assert inner._batch == 3
     consumer._session.buffer.ready.clear()  # type: ignore[union-attr]
 
 
 def test_assign_replaces_and_incremental_calls_add_and_remove(consumers: ConsumerFactory, topic: str) -> None:
-    """Without a group, `assign` replaces the assignment and drops fetched records; the incremental calls change it."""
+    """Without a group, `assign` replaces the assignment and drops fetched records; incremental calls add and remove."""
     consumer = consumers()
     consumer.assign([PartitionOffset(topic, 0, 48)])
     record(consumer)

@@ -1,6 +1,6 @@
 """Buffered records are returned only while the member's session is certain.
 
-After a long pause they wait for a heartbeat.
+After a long pause, the records wait for a heartbeat response.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ BATCH = 10
 
 
 def polled(consumer: Consumer) -> list[Message]:
-    """The records that one short poll returns."""
+    """Return the records of one short poll."""
     message = consumer.poll(0.01)
     return [] if message is None else [message]
 
 
 def consumed(consumer: Consumer) -> list[Message]:
-    """The records that one short consume returns."""
+    """Return the records of one short consume."""
     return consumer.consume(BATCH, 0.01)
 
 
@@ -59,7 +59,7 @@ def reading(consumers: ConsumerFactory, topic: str, calls: Called) -> ScriptedCo
 def test_poll_and_consume_withhold_buffered_records_until_a_heartbeat_response(
     consumers: ConsumerFactory, topic: str, take: Callable[[Consumer], list[Message]]
 ) -> None:
-    """No call returns a record after the session's end; once the session is confirmed, the records come in order."""
+    """No call returns a record after the session's end; after a confirmation, records are returned in order."""
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     assert [take(consumer) for _ in range(5)] == [[]] * 5

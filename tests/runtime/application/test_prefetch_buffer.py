@@ -13,23 +13,23 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def messages(*places: tuple[TopicPartition, int]) -> list[Message]:
-    """Records of these partitions and offsets."""
+    """Return records with these partitions and offsets."""
     return [Message(topic=p.topic, partition=p.partition, offset=offset) for p, offset in places]
 
 
 def places(found: list[Message]) -> list[tuple[TopicPartition, int]]:
-    """The partition and offset of each record."""
+    """Return partition and offset of each record."""
     return [(TopicPartition(m.topic() or "", m.partition() or 0), m.offset() or 0) for m in found]
 
 
 def take_in(buffer: PrefetchBuffer, batch: list[Message]) -> None:
-    """Let the handle deliver this batch."""
+    """Add a batch that the handle has fetched."""
     buffer.landed.append(batch)
     buffer.take_in()
 
 
 def hand_out(buffer: PrefetchBuffer, limit: int) -> list[Message]:
-    """The records that the application receives."""
+    """Return the records that the application receives."""
     return [buffer.ready.popleft() for _ in range(min(limit, len(buffer.ready)))]
 
 
@@ -45,7 +45,7 @@ def test_unparked_records_come_before_newer_ones() -> None:
 
 
 def test_progress_counts_delivered_records() -> None:
-    """Buffered, parked and dropped records do not count as delivered; turns count as signs of life."""
+    """Buffered, parked and dropped records do not count as delivered; `turns` shows that the thread is active."""
     buffer = PrefetchBuffer()
     take_in(buffer, messages((A, 1), (B, 1), (B, 2), (A, 2)))
     buffer.turns += 3

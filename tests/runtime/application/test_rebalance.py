@@ -279,7 +279,7 @@ def test_offset_stored_inside_on_revoke_is_reported_after_the_callback(consumers
 
 
 def test_assignment_inside_on_revoke_includes_the_revoked_partitions(consumers: ConsumerFactory, topic: str) -> None:
-    """C06: `assignment` and `position` still return values for the partitions that are being revoked."""
+    """C06: inside on_revoke, `assignment` and `position` still include the partitions that are being revoked."""
     seen: list[object] = []
 
     def look(name: str, given: Consumer) -> None:
@@ -299,7 +299,7 @@ def test_assignment_inside_on_revoke_includes_the_revoked_partitions(consumers: 
 def test_unassign_inside_on_revoke_removes_only_the_revoked_partitions(
     consumers: ConsumerFactory, topic: str, method: str
 ) -> None:
-    """As in confluent-kafka, eager applications call `unassign`, which then applies to the revoked partitions."""
+    """As in confluent-kafka, eager applications call `unassign`, which removes only the revoked partitions."""
 
     def give_up(name: str, given: Consumer) -> None:
         if name == "revoke":
@@ -341,7 +341,7 @@ def test_on_revoke_that_raises_keeps_the_partitions_frozen(consumers: ConsumerFa
 
 
 def test_partition_whose_revocation_is_cancelled_continues(consumers: ConsumerFactory, topic: str) -> None:
-    """After a failed on_revoke the coordinator may return the partition, and no step reports it."""
+    """After a failed on_revoke the coordinator may assign the partition again, and no step reports this."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":
@@ -387,7 +387,7 @@ def test_revocation_of_no_partitions_calls_no_callback(consumers: ConsumerFactor
 
 
 def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
-    """C09: a revoked partition returns unpaused; a retained partition stays paused. librdkafka would keep the flag."""
+    """C09: a revoked partition returns unpaused, unlike in librdkafka; a retained partition stays paused."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
     consumer.poll(0)

@@ -1,6 +1,6 @@
 """The start of a handle without a position, under `auto.offset.reset=by_duration`.
 
-`integration/test_start_by_duration.py` tests it on a broker; this module has the cases that a healthy broker does not
+`integration/test_start_by_duration.py` tests this on a broker; this module has the cases that a healthy broker does not
 cause.
 """
 
@@ -22,14 +22,14 @@ END = 9
 
 
 class Handle:
-    """A substitute for librdkafka's handle without recent records and with end 9; it fails this many times."""
+    """A substitute for librdkafka's handle without recent records and with end offset 9; its first calls fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.asked: list[list[str]] = []
 
     def offsets_for_times(self, times: list[PartitionOffset], timeout_s: float) -> list[PartitionOffset]:
-        """The offsets at these times."""
+        """Return the offsets at these times."""
         assert timeout_s > 0
         self.asked.append([f"{one.topic}-{one.partition}" for one in times])
         if self.failures:
@@ -41,17 +41,17 @@ class Handle:
 
 
 def report(partition: int, code: int = NO_POSITION) -> Message:
-    """An error that librdkafka reports for a partition."""
+    """Return an error that librdkafka reports for a partition."""
     return Message(topic="t", partition=partition, offset=0, error=KafkaError(code))
 
 
 def record(partition: int) -> Message:
-    """A record of this partition."""
+    """Return a record of this partition."""
     return Message(topic="t", partition=partition, offset=0, value=b"v")
 
 
 def taken(reset: DurationResets, handle: Handle, batch: list[Message]) -> list[Message]:
-    """The messages of the batch that are not taken out."""
+    """Return the messages that stay in the batch."""
     return reset.take_out(cast("Consumer", handle), batch)
 
 
@@ -84,7 +84,7 @@ def test_duration_resets_repeat_a_failed_request_until_it_succeeds(monkeypatch: 
 def test_duration_resets_do_not_move_a_partition_that_was_forgotten() -> None:
     """A partition that was revoked, or that the application moved, is not moved."""
     handle = Handle(failures=1)
-    reset = DurationResets(ByDuration(milliseconds=1), lambda _: pytest.fail("it is somebody else's by now"))
+    reset = DurationResets(ByDuration(milliseconds=1), lambda _: pytest.fail("moved a partition that was revoked"))
     taken(reset, handle, [report(0)])
     reset.forget(TopicPartition("t", 0))
     taken(reset, handle, [])

@@ -47,7 +47,7 @@ class Observer:
 
 
 def observed(**config: object) -> Observer:
-    """The observer of an open session."""
+    """Return the observer of an open session."""
     observer = Observer()
     given = {"group.id": "g", "bootstrap.servers": "localhost:1", "log_level": 0, **config}
     observer.session = Session(

@@ -23,13 +23,13 @@ VIEW = replace(view_of(MemberState.STABLE, epoch=3), coordinator=BrokerAddress(n
 
 
 def broker(nodename: str) -> dict[str, Any]:
-    """One broker's entry with the values that are read here."""
+    """Return a broker's entry with the values that the rewriting reads."""
     counts = ("tx", "txbytes", "rx", "rxbytes", "req_timeouts", "connects", "disconnects")
     return {"nodename": nodename, "req": {"Fetch": 4, "ApiVersion": 1, "OffsetCommit": 0}, **dict.fromkeys(counts, 1)}
 
 
 def statistics(**partition: int) -> str:
-    """The statistics of librdkafka's handle, which neither commits nor stores offsets."""
+    """Return statistics of librdkafka's handle, which neither commits nor stores offsets."""
     one = {
         "partition": 0,
         "fetchq_cnt": 5,
@@ -68,7 +68,7 @@ def document_of(
     view: MembershipView = VIEW,
     read_committed: bool = True,
 ) -> dict[str, Any]:
-    """The rewritten document."""
+    """Return the rewritten document."""
     found: dict[str, Any] = json.loads(
         rewritten(
             text or statistics(),
@@ -82,18 +82,18 @@ def document_of(
 
 
 def partition_of(document: dict[str, Any]) -> dict[str, int]:
-    """The entry of its one partition."""
+    """Return the document's entry for the only partition."""
     found: dict[str, int] = document["topics"]["a"]["partitions"]["0"]
     return found
 
 
 def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
-    """An offset."""
+    """Return an offset with its leader epoch."""
     return OffsetAndMetadata(offset=offset, leader_epoch=epoch)
 
 
 def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> KnownCommit:
-    """A commit that the coordinator returned."""
+    """Return a committed offset that the coordinator returned at this time."""
     return KnownCommit(offset, moment)
 
 
@@ -115,7 +115,7 @@ def test_join_states_map_every_state_to_one_of_librdkafkas() -> None:
 
 
 def test_statistics_have_the_applications_offsets() -> None:
-    """Offsets of the internal batch are not used, because its records are undelivered; they count as queued."""
+    """The offsets of librdkafka's batch are not used, because its records are undelivered; they count as queued."""
     progress = Progress(
         positions={A0: at(100, 2)}, stored={A0: at(90, 2)}, waiting={A0: Waiting(records=401, bytes=4010)}
     )
@@ -211,7 +211,7 @@ def test_statistics_count_group_requests_for_the_coordinator() -> None:
 
 
 def test_statistics_totals_include_a_broker_without_an_entry() -> None:
-    """A broker that librdkafka has not met gets no entry."""
+    """A broker that librdkafka does not know gets no entry."""
     traffic = Traffic()
     traffic.sent("Metadata", 7)
     elsewhere = BrokerTraffic(is_of_group=False, host="other", port=1, counts=traffic.snapshot())
@@ -221,7 +221,7 @@ def test_statistics_totals_include_a_broker_without_an_entry() -> None:
 
 
 def test_statistics_describe_the_group_in_librdkafkas_terms() -> None:
-    """The state is `query-coord` during a coordinator lookup, and the reason is that of the rebalance's beginning."""
+    """The state is `query-coord` during a coordinator lookup, and the reason belongs to the current rebalance."""
     ways = [
         Transition(at=1.0, old=MemberState.JOINING, new=MemberState.RECONCILE, reason="begin"),
         Transition(at=2.0, old=MemberState.RECONCILE, new=MemberState.ACK, reason="end"),

@@ -26,7 +26,7 @@ REQUIRED = (
 
 
 def by_name(points: tuple[Point, ...]) -> dict[str, list[Point]]:
-    """The points by their name without the common prefix."""
+    """Return the points by their names without the common prefix."""
     found: dict[str, list[Point]] = {}
     for point in points:
         assert point.name.startswith(PREFIX)
@@ -35,7 +35,7 @@ def by_name(points: tuple[Point, ...]) -> dict[str, list[Point]]:
 
 
 def test_telemetry_points_have_kafkas_names_and_units() -> None:
-    """Points have Java's units, and topic and partition where they describe one; totals only grow."""
+    """Points have Java's units, and carry topic and partition if they describe a partition; totals only grow."""
     membership, application = MembershipLedger(), ApplicationLedger()
     membership.rebalance.add(0.25, NOW)
     membership.commit.add(0.05, NOW)
@@ -65,7 +65,7 @@ def test_telemetry_points_have_kafkas_names_and_units() -> None:
 
 
 def test_telemetry_points_omit_values_that_were_never_measured() -> None:
-    """A value without a measurement is not a number, and a zero would be a number."""
+    """A value without a measurement is omitted, because zero would be a measured value."""
     metrics = snapshot()
     found = by_name(points_of(metrics))
     assert "coordinator.commit.latency.avg" not in found
@@ -78,12 +78,12 @@ def test_metrics_document_names_every_telemetry_point() -> None:
     """docs/reference/metrics.md lists each pushed metric; `and .max` there extends the name before it."""
     text = (DOCS / "reference/metrics.md").read_text()
     lines = next(lines for lines in tables(text) if lines[0] == "| subject | names |")
-    told = set()
+    listed = set()
     for line in lines[2:]:
         names, last = line.strip("| ").partition(" | ")[2], ""
         for word in names.replace("(by topic and partition)", "").replace(",", " ").replace(" and ", " ").split():
             last = f"{last.rpartition('.')[0]}{word}" if word.startswith(".") else word
-            told.add(last)
-    assert told == {java.of_telemetry.removeprefix(PREFIX) for java in java_metrics(snapshot())} | {
+            listed.add(last)
+    assert listed == {java.of_telemetry.removeprefix(PREFIX) for java in java_metrics(snapshot())} | {
         "fetch.manager.records.lag"
     }

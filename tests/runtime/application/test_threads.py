@@ -1,4 +1,4 @@
-"""What several threads of an application share, at full speed: each test can fail only without a GIL.
+"""Data that several threads of an application share, at full speed: each test can fail only without a GIL.
 
 With a GIL these tests take milliseconds and prove little. `docs/explanation/free-threading.md` lists all shared data.
 """
@@ -28,7 +28,7 @@ PARTITION = TopicPartition("orders", 0)
 
 
 def test_durations_of_several_threads_are_all_counted() -> None:
-    """No duration is lost that two threads count at once."""
+    """No duration is lost if two threads count at the same time."""
     durations = Durations()
 
     def count() -> None:
@@ -72,7 +72,7 @@ def test_recording_is_read_while_another_thread_adds_facts_about_handlers() -> N
 
 @pytest.mark.slow
 def test_commits_of_several_threads_have_different_numbers(consumers: ConsumerFactory, topic: str) -> None:
-    """The member answers each commit by its number, so that no two commits share one."""
+    """The member answers each commit by its number, so no two commits may share a number."""
     consumer = subscribed(consumers, topic, [])
     commits = consumer._use().commits
 
@@ -116,7 +116,7 @@ def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resum
 
 
 def test_order_of_another_thread_is_never_left_without_a_wake_up() -> None:
-    """When no thread adds orders any more, the wake-up is set if an order waits."""
+    """After the last order was added, the wake-up is set while an order waits."""
     wake_up, waiting = WakeUp(), list[int]()
     wake_up.add_reason(lambda: bool(waiting))
 

@@ -33,7 +33,7 @@ PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 SOON_S = 1_000.0
 REFUSED = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="no right to read")
 
-#: A step that was ordered: the number of its attempt, and the step that its end reports.
+#: An ordered step: the number of its attempt, and the step that is reported as finished.
 Ordered: TypeAlias = tuple[int, Step]
 
 
@@ -73,7 +73,7 @@ def test_wake_up_is_cleared_by_a_review_without_a_reason() -> None:
 
 
 def review_with_an_order_before(instruction: int) -> tuple[WakeUp, bool]:
-    """Review a wake-up; before this instruction, another thread adds an order. Return also whether it was reached."""
+    """Let another thread add an order before this instruction of a review; return whether it was reached."""
     wake_up, waiting = WakeUp(), list[str]()
     wake_up.add_reason(lambda: bool(waiting))
     wake_up.set()
@@ -137,11 +137,11 @@ def test_poll_returns_no_record_after_a_change_during_a_synchronous_commit(
 
 
 class Application(RuleBasedStateMachine):
-    """A consumer that two threads call, its scripted member, and the events that each must receive from the other."""
+    """A consumer that two threads call, its scripted member, and the events that each thread causes for the other."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.reported = self.told = 0
+        self.reported = self.called = 0
         self.completed: list[int] = []
         self.called_back: list[int] = []
         self.errors = 0
@@ -158,7 +158,7 @@ class Application(RuleBasedStateMachine):
         assert self.consumer.poll(0) is None
 
     def revoke(self, consumer: Consumer, _: list[PartitionOffset]) -> None:
-        """Commit, as applications do when they give partitions up."""
+        """Commit, as applications do when they release partitions."""
         if self.member.answers_commits:
             commit(consumer)
 
@@ -166,19 +166,19 @@ class Application(RuleBasedStateMachine):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a loss waits to be performed."""
+        """Whether a loss has not been performed yet."""
         return any(step is Step.LOSE for _, step in self.unfinished)
 
     @property
     def unfinished(self) -> list[Ordered]:
-        """The steps that wait to be performed; a later attempt cancels earlier steps."""
+        """The steps that have not been performed yet; a later attempt cancels earlier steps."""
         finished = {(step.attempt, step.step) for step in self.member.steps}
         return [one for one in self.ordered if one[0] == self.member.attempt and one not in finished]
 
     @precondition(lambda self: self.waiting is None)  # an assignment waits for commits of its partitions
     @rule(records=strategies.integers(1, 6))
     def assigns(self, records: int) -> None:
-        """Assign partitions; records of them are fetched at once."""
+        """Assign partitions; their records are fetched immediately."""
         self.ordered.append((self.member.assign(dict.fromkeys(PARTITIONS, 0)), Step.ASSIGN))
         self.polls(in_other_thread=False)
         if not self.unfinished:
@@ -189,7 +189,7 @@ class Application(RuleBasedStateMachine):
 
     @rule()
     def revokes(self) -> None:
-        """Take partitions away."""
+        """Revoke partitions."""
         attempt = self.member.pause(PARTITIONS[:1])
         self.member.revoke(PARTITIONS[:1])
         self.ordered += [(attempt, Step.PAUSE), (attempt, Step.REVOKE)]
@@ -222,10 +222,10 @@ class Application(RuleBasedStateMachine):
 
     @rule()
     def reports(self) -> None:
-        """Have librdkafka report something for a callback."""
+        """Let librdkafka report something for a callback."""
 
         def called() -> None:
-            self.told += 1
+            self.called += 1
 
         self.reported += 1
         self.session._handles.reports.note(called)
@@ -234,8 +234,8 @@ class Application(RuleBasedStateMachine):
 
     @rule(in_other_thread=strategies.booleans())
     def polls(self, in_other_thread: bool) -> None:  # noqa: FBT001 - Hypothesis gives it by name
-        """Poll once; no record is returned where delivery has to stop."""
-        has_to_stop = self.is_fenced or self.has_lost_touch
+        """Poll once; no record is returned if delivery has to stop."""
+        has_to_stop = self.is_fenced or self.lease_is_over
         message = self.in_thread(lambda: self.consumer.poll(0), in_other_thread)
         assert message is None or isinstance(message, Message)
         if message is not None and message.error() is not None:
@@ -253,7 +253,7 @@ class Application(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting is None)
     @rule(in_other_thread=strategies.booleans())
     def commits_and_waits(self, in_other_thread: bool) -> None:  # noqa: FBT001
-        """Commit synchronously; the response comes at once."""
+        """Commit synchronously; the response arrives immediately."""
         self.in_thread(lambda: commit(self.consumer), in_other_thread)
 
     @precondition(lambda self: self.waiting is None)
@@ -284,25 +284,25 @@ class Application(RuleBasedStateMachine):
     # ---- the invariant ----
 
     @property
-    def has_lost_touch(self) -> bool:
-        """Whether the lease is over."""
+    def lease_is_over(self) -> bool:
+        """Whether the lease has ended."""
         until = self.member.view.lease_until
         return until is not None and until < time.monotonic()
 
     @invariant()
     def wake_up_is_set_while_something_waits(self) -> None:
-        """The rule holds whatever was called last, in either thread."""
+        """The rule holds after any call in either thread."""
         reasons = {
             "steps": self.unfinished,
             "errors": self.errors,
             "on_commit": len(self.completed) - len(self.called_back),
-            "reports": self.reported - self.told,
-            "lease": self.has_lost_touch,
+            "reports": self.reported - self.called,
+            "lease": self.lease_is_over,
         }
         assert self.consumer._wake_up.is_set or not any(reasons.values()), reasons
 
     def in_thread(self, action: object, in_other_thread: bool) -> object:  # noqa: FBT001
-        """The result of an action, in the other thread or in this one."""
+        """Return the result of an action, in the other thread or in this one."""
         assert callable(action)
         return Thread(action).outcome() if in_other_thread else action()
 
@@ -316,4 +316,4 @@ class Application(RuleBasedStateMachine):
 
 TestApplication = Application.TestCase
 TestApplication.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestApplication.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]  # as on a class of our own
+TestApplication.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]  # as a marked class has

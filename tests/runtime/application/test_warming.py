@@ -18,7 +18,7 @@ Calls = list[tuple[str, list[int]]]
 
 
 def test_on_warm_runs_in_poll_before_the_consumer_owns_the_partitions(consumers: ConsumerFactory, topic: str) -> None:
-    """The callback gets the partitions without offsets, and the member receives its end; nothing is assigned."""
+    """on_warm receives partitions without offsets, and its end is reported to the member; nothing is assigned."""
     calls: Calls = []
     consumer = consumers()
 
@@ -44,7 +44,7 @@ def test_on_warm_runs_in_poll_before_the_consumer_owns_the_partitions(consumers:
 
 
 def test_consumer_without_on_warm_is_ready_at_once(consumers: ConsumerFactory, topic: str) -> None:
-    """The member receives the answer with the next poll."""
+    """The member is informed with the next poll."""
     consumer = consumers()
     consumer.subscribe([topic])
     consumer.poll(0)
@@ -57,7 +57,7 @@ def test_consumer_without_on_warm_is_ready_at_once(consumers: ConsumerFactory, t
 def test_on_warm_that_raises_is_reported_as_failed_and_poll_raises(
     consumers: ConsumerFactory, topic: str, error: BaseException
 ) -> None:
-    """The order counts as performed; the callback runs again when the member orders it again."""
+    """The order counts as performed; the callback is called again when the member orders it again."""
     errors = [error]
 
     def on_warm(_: Consumer, __: list[PartitionOffset]) -> None:
@@ -78,7 +78,7 @@ def test_on_warm_that_raises_is_reported_as_failed_and_poll_raises(
 
 
 def test_close_does_not_call_on_warm(consumers: ConsumerFactory, topic: str) -> None:
-    """A consumer that leaves takes nothing over."""
+    """A consumer that leaves takes over no partitions."""
     calls: list[object] = []
     consumer = consumers()
     consumer.subscribe([topic], on_warm=lambda *given: calls.append(given))

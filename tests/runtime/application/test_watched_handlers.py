@@ -1,4 +1,4 @@
-"""A consumer whose handlers a processor reports: health, probes, metrics, events and recordings."""
+"""A consumer with a processor that reports its handlers: health, probes, metrics, events and recordings."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_livez_fails_while_a_handler_is_stuck_and_health_shows_its_record() -> N
 
 
 def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
-    """A failed processor closes its consumer, and the process must not look healthy because of that."""
+    """A failed processor closes its consumer, but the process must not look healthy afterwards."""
     consumer = Consumer({**NOBODY, "health.http.address": ADDRESS})
     at = thread.THIS_PROCESS.probes.served()[ADDRESS]
     handlers = Handlers(consumer)
@@ -108,7 +108,7 @@ def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
     del consumer
     gc.collect()
     assert gone() is None
-    thread.THIS_PROCESS.probes.ring()  # or it notices the end within a minute
+    thread.THIS_PROCESS.probes.ring()  # otherwise the thread notices the end within a minute
     wait_until(lambda: ADDRESS not in thread.THIS_PROCESS.probes.served(), "the end of the address")
 
 
@@ -138,7 +138,7 @@ def test_watched_handlers_keep_no_consumer_alive() -> None:
 
 
 def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Facts of the processor and samples of its handlers become events of the consumer, the last ones at its close."""
+    """Facts about the processor and samples of its handlers become events of the consumer, up to its close."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
     events: Queue[LifecycleEvent] = Queue()
     consumer = Consumer(dict(NOBODY))

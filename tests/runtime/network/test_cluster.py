@@ -28,11 +28,11 @@ from tests.runtime.clients import (
     T1,
     ResultT,
     answers,
-    asked_partitions,
     beat,
     node,
     offset_by_node,
     offsets_answer,
+    requested_partitions,
     settings,
     with_client,
 )
@@ -233,7 +233,7 @@ def test_list_offsets_looks_up_a_leader_that_moved() -> None:
 
     with ScriptedBroker(answers(offsets=offsets), nodes=2, topics={"t": Topic(TOPIC_ID, leaders=(1, 1))}) as broker:
         assert listed(broker) == {T0: 1, T1: 2}
-        assert [asked_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T1]]
+        assert [requested_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T1]]
 
 
 def test_list_offsets_waits_for_a_new_topic() -> None:
@@ -263,7 +263,7 @@ def test_list_offsets_does_not_repeat_a_final_refusal() -> None:
     topics = {"t": Topic(TOPIC_ID, leaders=(1, 1))}
     with ScriptedBroker(answers(offsets=lambda _: offsets_answer(next(results))), topics=topics) as broker:
         found = listed(broker)
-        assert [asked_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T0]]
+        assert [requested_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T0]]
     assert (found[T0], found[T1].error.name) == (7, "TOPIC_AUTHORIZATION_FAILED")
 
 

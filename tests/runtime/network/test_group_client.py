@@ -21,7 +21,7 @@ from tests.runtime.clients import (
     answers,
     beat,
     node,
-    refusal_at_the_end,
+    refusal_at_timeout,
     with_client,
 )
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker
@@ -140,7 +140,7 @@ def test_with_coordinator_raises_the_last_refusal_when_time_is_over() -> None:
         )
 
     with ScriptedBroker(answers(describe=consumer_group(code=14))) as broker:
-        refused = refusal_at_the_end(
+        refused = refusal_at_timeout(
             lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)), BrokerRefusal
         )
     assert refused.error.name == "COORDINATOR_LOAD_IN_PROGRESS"
