@@ -103,13 +103,13 @@ def test_guardian_does_not_leave_for_a_stopped_member(broker: Broker, topic: str
         others = two.settled(6)
         stopped = psutil.Process(one.process.pid)
         stopped.suspend()
-        wait_until(lambda: two.standing().heartbeats >= others.heartbeats + 10, "ten heartbeats of the other")
-        assert two.standing().owned == others.owned
+        wait_until(lambda: two.report().heartbeats >= others.heartbeats + 10, "ten heartbeats of the other")
+        assert two.report().owned == others.owned
         assert members(broker, group) == 2
         stopped.resume()
-        beats = one.standing().heartbeats
-        wait_until(lambda: one.standing().heartbeats >= beats + 3, "three heartbeats more")
-        assert one.standing().owned == owned
+        beats = one.report().heartbeats
+        wait_until(lambda: one.report().heartbeats >= beats + 3, "three heartbeats more")
+        assert one.report().owned == owned
         assert one.guardian_lines() == []
 
 
@@ -146,8 +146,8 @@ def test_killed_classic_static_member_keeps_its_partitions_for_its_replacement(
         first.kill()
         with ConsumerProcess(servers, group, topic, tmp_path / "again", group_instance_id="i", **classic) as again:
             assert again.settled(6).owned == owned
-            beats = other.standing().heartbeats
-            wait_until(lambda: other.standing().heartbeats >= beats + 3, "three heartbeats of the other")
+            beats = other.report().heartbeats
+            wait_until(lambda: other.report().heartbeats >= beats + 3, "three heartbeats of the other")
             assert other.log.read_text().count("assigned partitions") == before
 
 

@@ -27,19 +27,19 @@ while True:
     match order().split():
         case ["credentials", user, password]:
             consumer.set_sasl_credentials(user, password)
-            say("set")
+            report("set")
         case ["close"]:
             consumer.close()
             break
         case ["exit"]:
             sys.exit(0)
         case _:
-            say(view.member_id or "-", len(beats), view.state, *sorted(p.partition for p in view.owned))
+            report(view.member_id or "-", len(beats), view.state, *sorted(p.partition for p in view.owned))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MembershipReport:
     """A consumer's report of its membership; the id is "-" until a classic member has one."""
 
     member_id: str
@@ -49,7 +49,7 @@ class Standing:
 
 
 class ConsumerProcess(Application):
-    """One consumer process; its log is in `log`."""
+    """A consumer process; `log` is its log file."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, log: Path, **config: object) -> None:
         settings: dict[str, object] = {
@@ -63,30 +63,30 @@ class ConsumerProcess(Application):
         with log.open("ab") as stderr:
             super().__init__(_PROGRAM, json.dumps(settings), topic, stderr=stderr)
 
-    def standing(self) -> Standing:
-        """Its current report."""
+    def report(self) -> MembershipReport:
+        """Return the current report of the consumer."""
         self.order("report")
-        member_id, beats, state, *owned = self.hears()
-        return Standing(member_id, int(beats), state, tuple(map(int, owned)))
+        member_id, beats, state, *owned = self.read_words()
+        return MembershipReport(member_id, int(beats), state, tuple(map(int, owned)))
 
     def set_credentials(self, user: str, password: str) -> None:
         """Set the credentials for later authentications."""
         self.order(f"credentials {user} {password}")
-        assert self.hears() == ["set"]
+        assert self.read_words() == ["set"]
 
-    def settled(self, count: int, patience_s: float = PATIENCE_S) -> Standing:
-        """Its report as soon as it is STABLE and owns this many partitions."""
+    def settled(self, count: int, patience_s: float = PATIENCE_S) -> MembershipReport:
+        """Wait until the consumer is STABLE and owns this many partitions; return its report."""
 
-        def look() -> Standing | None:
-            latest = self.standing()
+        def look() -> MembershipReport | None:
+            latest = self.report()
             return latest if latest.state == "STABLE" and len(latest.owned) == count else None
 
         return wait_until(look, f"STABLE with {count} partitions", patience_s)
 
     def guardian_lines(self) -> list[str]:
-        """The lines that its guardian wrote into the log."""
+        """Return the lines that the guardian wrote into the log."""
         return [line for line in self.log.read_text().splitlines() if "its process" in line]
 
     def children(self) -> list[psutil.Process]:
-        """All processes below it."""
+        """Return all processes below the consumer's process."""
         return psutil.Process(self.process.pid).children(recursive=True)

@@ -26,17 +26,17 @@ from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
 
-class NotedGuardian(Guardian):
-    """A guardian without a process that keeps its updates."""
+class RecordingGuardian(Guardian):
+    """A guardian without a process that records its updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[int, LeaveRequest | None]] = []
+        self.updates: list[tuple[int, LeaveRequest | None]] = []
         self.tended = 0
 
     def update(self, key: int, leave_request: LeaveRequest | None) -> None:
-        """Keep the update."""
-        self.told.append((key, leave_request))
+        """Record the update."""
+        self.updates.append((key, leave_request))
 
     def tend(self) -> None:
         """Count the call."""
@@ -53,7 +53,7 @@ def view(
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
     group_id: str = "orders",
 ) -> MembershipView:
-    """A member's view."""
+    """Return a member's view."""
     settings = MemberSettings(group_id=group_id, instance_id=instance_id)
     fresh = MemberCore(settings, CONSUMER_ONLY, new_member_id=lambda: member_id, jitter=lambda: 0.5).view()
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
@@ -71,15 +71,15 @@ def leave_request(
     tls: TlsSettings | None = None,
     sasl: SaslSettings | None = None,
 ) -> LeaveRequest:
-    """The leave request for a member of this group with this coordinator."""
-    noted = NotedGuardian()
+    """Return the leave request for a member of this group with this coordinator."""
+    guardian = RecordingGuardian()
     settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests", tls=tls, sasl=sasl)
-    picture = view(
+    member_view = view(
         coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol, group_id=group_id
     )
     security = ConnectionSecurity(replace(settings, tls=None))
-    GuardedMember(noted, settings, security).observed(TimePassed(), (), picture)
-    ((_, made),) = noted.told
+    GuardedMember(guardian, settings, security).observed(TimePassed(), (), member_view)
+    ((_, made),) = guardian.updates
     assert made is not None
     return made
 
@@ -91,7 +91,7 @@ ZERO = timedelta(0)
 
 
 class Clock:
-    """Time that passes only during a sleep."""
+    """A clock that advances only during a sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -101,13 +101,13 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let the time pass."""
+        """Advance the clock."""
         self.now += seconds
         self.slept.append(seconds)
 
 
 class OneAttempt(Clock):
-    """Time that ends with the first wait."""
+    """A clock whose time is over after the first sleep."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
@@ -115,13 +115,13 @@ class OneAttempt(Clock):
 
 
 def left(request: LeaveRequest, clock: Clock | None = None) -> LeaveOutcome:
-    """The outcome of this leave, in virtual time."""
+    """Return the outcome of this leave, in virtual time."""
     clock = clock or Clock()
     return leave(request, clock=clock, sleep=clock.sleep)
 
 
-def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
-    """A heartbeat response."""
+def heartbeat_response(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
+    """Return a heartbeat response."""
     return request.response(
         throttle_time=ZERO,
         error_code=code,
@@ -140,30 +140,32 @@ def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
     def answer(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:
             return None
-        return said(request, left_over.pop(0) if len(left_over) > 1 else left_over[0], "the broker's words")
+        return heartbeat_response(
+            request, left_over.pop(0) if len(left_over) > 1 else left_over[0], "the broker's message"
+        )
 
     return answer
 
 
 def classic_leave_request(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -> LeaveRequest:
-    """The leave request for a classic member, whose coordinator is the first node."""
+    """Return the leave request for a classic member whose coordinator is the first node."""
     return leave_request(broker.servers[0], bootstrap, protocol=GroupProtocol.CLASSIC)
 
 
 def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Received], Answer]:
-    """Answer LeaveGroups with these codes in turn: the request's code and the member's (None: no member)."""
+    """Answer LeaveGroup requests with these codes in turn: the request's code and the member's (None: no member)."""
     left_over = list(codes)
 
     def answer(request: Received) -> Answer:
         if request.api_key != LEAVE_GROUP:
             return None
-        return left_group(request, *left_over.pop(0))
+        return leave_group_response(request, *left_over.pop(0))
 
     return answer
 
 
-def left_group(request: Received, code: ErrorCode, of_member: ErrorCode | None) -> Answer:
-    """A LeaveGroup response."""
+def leave_group_response(request: Received, code: ErrorCode, of_member: ErrorCode | None) -> Answer:
+    """Return a LeaveGroup response."""
     kind = importlib.import_module(request.response.__module__)
     members = request.entity.members if of_member is not None else ()
     return kind.LeaveGroupResponse(

@@ -1,4 +1,4 @@
-"""Small applications in their own processes that tests kill, and their guardians."""
+"""Small applications in separate processes that tests kill, and their guardians."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether the process has ended; the init of a container may take time to reap it."""
+    """Return whether the process has ended; a container's init process may take time to reap it."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -25,14 +25,14 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 class Application:
-    """A Python program in its own process, killed at the latest when its context ends.
+    """A Python program in a separate process, which is killed when its context ends.
 
-    Its program prints lines with `say(word)` and waits for input with `order()`.
+    The program prints lines with `report(word)` and waits for input with `order()`.
     """
 
     PRELUDE = """
 import os, signal, sys
-def say(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+def report(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 def order(): return sys.stdin.readline().strip()
 """
 
@@ -56,7 +56,7 @@ def order(): return sys.stdin.readline().strip()
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A guardian that outlived its application here would act while the test's broker is being closed.
+        # If a guardian outlived its application here, it would act while the test's broker is being closed.
         for other in self._others:
             if not has_ended(other):
                 other.kill()
@@ -67,23 +67,23 @@ def order(): return sys.stdin.readline().strip()
             if pipe is not None:
                 pipe.close()
 
-    def hears(self) -> list[str]:
-        """The words of the next line that it prints."""
+    def read_words(self) -> list[str]:
+        """Return the words of the next line that the program prints."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode().split()
         assert line, f"the application ended: {self.process.poll()}"
         return line
 
     def process_named(self, word: str) -> psutil.Process:
-        """The process whose id it prints next, with this word."""
-        said, pid = self.hears()
-        assert said == word
+        """Return the process whose id the program prints next, after this word."""
+        printed, pid = self.read_words()
+        assert printed == word
         found = psutil.Process(int(pid))
         self._others.append(found)
         return found
 
     def guardian(self) -> psutil.Process:
-        """The guardian's process as soon as it exists."""
+        """Return the guardian's process as soon as it exists."""
         itself = psutil.Process(self.process.pid)
         guardian = wait_until(
             lambda: next((child for child in itself.children() if "guardian" in " ".join(child.cmdline())), None),
@@ -93,7 +93,7 @@ def order(): return sys.stdin.readline().strip()
         return guardian
 
     def order(self, word: str = "") -> None:
-        """Send a line, so that the program continues."""
+        """Send a line to the program, so that it continues."""
         assert self.process.stdin is not None
         self.process.stdin.write(word.encode() + b"\n")
 
@@ -104,7 +104,7 @@ def order(): return sys.stdin.readline().strip()
 
 
 def sleeps_again(process: psutil.Process) -> Callable[[], bool]:
-    """A condition that holds once the process has woken up since this call and waits again."""
+    """Return a condition that holds once the process has woken up after this call and sleeps again."""
     before = process.num_ctx_switches().voluntary
 
     def holds() -> bool:
@@ -114,11 +114,11 @@ def sleeps_again(process: psutil.Process) -> Callable[[], bool]:
 
 
 def pss_bytes(process: psutil.Process) -> int:
-    """The process's share of the memory that it uses (Linux)."""
+    """Return the process's proportional share of the memory that it uses (Linux)."""
     full: int = process.memory_full_info().pss
     return full
 
 
 def maps(process: psutil.Process) -> str:
-    """The memory maps of the process, as text (Linux)."""
+    """Return the memory maps of the process as text (Linux)."""
     return Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")

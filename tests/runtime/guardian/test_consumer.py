@@ -1,4 +1,4 @@
-"""A whole consumer with its guardian, against the coordinator of the simulation behind a port."""
+"""A consumer process with its guardian, connected to the coordinator of the simulation over TCP."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 def consumer(broker: ScriptedBroker, folder: Path, **config: object) -> ConsumerProcess:
-    """A consumer of that topic."""
+    """Return a consumer of that topic."""
     return ConsumerProcess(broker.bootstrap_servers, "g", TOPIC, folder / "log", **config)
 
 
 def leaves(broker: ScriptedBroker) -> list[Received]:
-    """The leaves that the broker received."""
+    """Return the leaves that the broker received."""
     return [request for request in broker.requests(HEARTBEAT) if request.entity.member_epoch < 0]
 
 
@@ -68,7 +68,7 @@ def test_guardian_sends_no_leave_for_a_closed_consumer(broker: ScriptedBroker, t
 
 
 def test_guardian_leaves_for_a_consumer_that_was_not_closed(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """An interpreter that exits without close() sent no leave, so the guardian sends it."""
+    """An interpreter that exits without close() sends no leave, so the guardian sends it."""
     with consumer(broker, tmp_path) as one:
         member_id = one.settled(4).member_id
         one.order("exit")
@@ -78,7 +78,7 @@ def test_guardian_leaves_for_a_consumer_that_was_not_closed(broker: ScriptedBrok
 
 
 def test_guardian_leaves_for_a_consumer_that_was_killed_during_its_join(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """The coordinator may have added the member although its response came too late."""
+    """The coordinator may have added the member although its response arrived too late."""
     script = broker.script
     joined: list[Received] = []
     started = threading.Event()

@@ -1,4 +1,4 @@
-"""The views of a member that change its leave request at the guardian."""
+"""Which views of a member change its leave request at the guardian."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from consumer_membership.runtime.guardian.guarded_member import CLASSIC_GUARDED,
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from consumer_membership.wire.versions import SPOKEN, Api
-from tests.runtime.guardian.leave_requests import NotedGuardian, view
+from tests.runtime.guardian.leave_requests import RecordingGuardian, view
 from tests.support.scripted_broker import _parse
 
 SETTINGS = ConnectionSettings(
@@ -27,13 +27,13 @@ SETTINGS = ConnectionSettings(
 CLASSIC = GroupProtocol.CLASSIC
 
 
-def told_of(*views: MembershipView) -> NotedGuardian:
-    """A guardian that received these views of one member."""
-    noted = NotedGuardian()
-    observer = GuardedMember(noted, SETTINGS, ConnectionSecurity(SETTINGS))
-    for picture in views:
-        observer.observed(TimePassed(), (), picture)
-    return noted
+def guardian_after(*views: MembershipView) -> RecordingGuardian:
+    """Return a guardian that received these views of one member."""
+    guardian = RecordingGuardian()
+    observer = GuardedMember(guardian, SETTINGS, ConnectionSecurity(SETTINGS))
+    for member_view in views:
+        observer.observed(TimePassed(), (), member_view)
+    return guardian
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def told_of(*views: MembershipView) -> NotedGuardian:
     [MemberState.JOINING, MemberState.RECONCILE, MemberState.ACK, MemberState.STABLE, MemberState.UNSUBSCRIBING],
 )
 def test_guarded_member_has_a_leave_request_while_the_coordinator_may_know_it(state: MemberState) -> None:
-    """Its join may be in flight, or its leave is not sent yet."""
+    """The member's join may be in flight, or its leave may not have been sent yet."""
     assert state in GUARDED
-    ((_, request),) = told_of(view(state)).told
+    ((_, request),) = guardian_after(view(state)).updates
     assert request is not None
     assert (request.group_id, request.member_id, request.coordinator) == (
         "orders",
@@ -56,25 +56,25 @@ def test_guarded_member_has_a_leave_request_while_the_coordinator_may_know_it(st
 @pytest.mark.parametrize("state", sorted(set(MemberState) - GUARDED, key=str))
 def test_guarded_member_outside_its_group_has_no_leave_request(state: MemberState) -> None:
     """A member in UNSUBSCRIBED, FENCED, STALE or FATAL has nothing to leave."""
-    noted = told_of(view(), view(state), view(state))
-    assert [request is None for _, request in noted.told] == [False, True]
-    assert told_of(view(state)).told == []
+    guardian = guardian_after(view(), view(state), view(state))
+    assert [request is None for _, request in guardian.updates] == [False, True]
+    assert guardian_after(view(state)).updates == []
 
 
 def test_guarded_member_sends_no_update_while_its_leave_is_the_same() -> None:
-    """Epochs and states within the group do not change the leave; the guardian is still tended."""
-    noted = told_of(view(MemberState.JOINING, epoch=0), view(MemberState.RECONCILE, epoch=3), view(epoch=4))
-    assert (len(noted.told), noted.tended) == (1, 2)
+    """Epochs and states within the group do not change the leave request, but the guardian is still tended."""
+    guardian = guardian_after(view(MemberState.JOINING, epoch=0), view(MemberState.RECONCILE, epoch=3), view(epoch=4))
+    assert (len(guardian.updates), guardian.tended) == (1, 2)
 
 
 def test_guarded_member_without_a_coordinator_has_no_leave_request() -> None:
     """Without a coordinator, the member has sent no heartbeat yet."""
-    assert told_of(view(MemberState.JOINING, None)).told == []
+    assert guardian_after(view(MemberState.JOINING, None)).updates == []
 
 
 def test_guarded_member_keeps_the_last_known_coordinator() -> None:
-    """The guardian starts with that coordinator, and looks it up if it is gone."""
-    assert len(told_of(view(), view(coordinator=None)).told) == 1
+    """The guardian sends the leave to that coordinator first, and looks the coordinator up if it has moved."""
+    assert len(guardian_after(view(), view(coordinator=None)).updates) == 1
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_guarded_member_keeps_the_last_known_coordinator() -> None:
 )
 def test_guarded_member_updates_its_leave_request_after_a_change(changed: MembershipView) -> None:
     """The coordinator moved, or the member has another member id or instance id."""
-    noted = told_of(view(), changed)
-    assert len(noted.told) == 2
-    assert noted.told[0][0] == noted.told[1][0]
+    guardian = guardian_after(view(), changed)
+    assert len(guardian.updates) == 2
+    assert guardian.updates[0][0] == guardian.updates[1][0]
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_leave_request_has_the_leave_in_every_version(instance_id: str | None, epoch: int) -> None:
-    """Epoch -1 ends a dynamic membership; -2 keeps a static member's partitions for its replacement."""
-    ((_, request),) = told_of(view(instance_id=instance_id)).told
+    """Epoch -1 ends a dynamic membership; epoch -2 keeps a static member's partitions for its replacement."""
+    ((_, request),) = guardian_after(view(instance_id=instance_id)).updates
     assert request is not None
     assert request.member_epoch == epoch
     assert tuple(request.leave) == SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT]
@@ -104,7 +104,7 @@ def test_leave_request_has_the_leave_in_every_version(instance_id: str | None, e
 
 def test_leave_request_has_the_frames_of_other_requests() -> None:
     """The leave request contains ApiVersions in version 0, and FindCoordinator for the group in every version."""
-    ((_, request),) = told_of(view()).told
+    ((_, request),) = guardian_after(view()).updates
     assert request is not None
     hello = _parse(1, 1, request.hello[4:])
     assert (hello.api_key, hello.version, hello.correlation_id) == (18, 0, 0)
@@ -115,11 +115,11 @@ def test_leave_request_has_the_frames_of_other_requests() -> None:
 
 @pytest.mark.parametrize("state", sorted(CLASSIC_GUARDED, key=str))
 def test_classic_member_with_an_id_has_a_leave_request(state: MemberState) -> None:
-    """It is in the group, joins or leaves.
+    """The member is in the group, joins it or leaves it.
 
     A member that was fenced only for its generation keeps its id and its place.
     """
-    ((_, request),) = told_of(view(state, protocol=CLASSIC)).told
+    ((_, request),) = guardian_after(view(state, protocol=CLASSIC)).updates
     assert request is not None
     assert (request.group_id, request.member_id, request.member_epoch) == ("orders", "m", None)
 
@@ -127,29 +127,29 @@ def test_classic_member_with_an_id_has_a_leave_request(state: MemberState) -> No
 @pytest.mark.parametrize("state", sorted(set(MemberState) - CLASSIC_GUARDED, key=str))
 def test_classic_member_outside_its_group_has_no_leave_request(state: MemberState) -> None:
     """A member in UNSUBSCRIBED, STALE or FATAL has nothing to leave, whether or not it keeps its id."""
-    noted = told_of(view(protocol=CLASSIC), view(state, protocol=CLASSIC))
-    assert [request is None for _, request in noted.told] == [False, True]
+    guardian = guardian_after(view(protocol=CLASSIC), view(state, protocol=CLASSIC))
+    assert [request is None for _, request in guardian.updates] == [False, True]
 
 
 def test_classic_member_has_a_leave_request_once_it_has_an_id() -> None:
     """The coordinator creates the id with its first response, and the member is pending from then on."""
-    noted = told_of(
+    guardian = guardian_after(
         view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
         view(MemberState.JOINING, member_id="given", protocol=CLASSIC),
         view(member_id="given", protocol=CLASSIC),
     )
-    assert [None if request is None else request.member_id for _, request in noted.told] == ["given"]
+    assert [None if request is None else request.member_id for _, request in guardian.updates] == ["given"]
 
 
 def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_another() -> None:
     """After UNKNOWN_MEMBER_ID the coordinator has no such member."""
-    noted = told_of(
+    guardian = guardian_after(
         view(protocol=CLASSIC),
         view(MemberState.FENCED, member_id=NO_MEMBER_ID, protocol=CLASSIC),
         view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
         view(MemberState.JOINING, member_id="another", protocol=CLASSIC),
     )
-    assert [None if request is None else request.member_id for _, request in noted.told] == [
+    assert [None if request is None else request.member_id for _, request in guardian.updates] == [
         "m",
         None,
         "another",
@@ -157,30 +157,30 @@ def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_anot
 
 
 def test_classic_static_member_has_no_leave_request() -> None:
-    """A LeaveGroup would end its place permanently; without one, its replacement takes over the place at once."""
-    assert told_of(view(instance_id="i", protocol=CLASSIC)).told == []
+    """A LeaveGroup would remove its place permanently; without one, its replacement takes the place over."""
+    assert guardian_after(view(instance_id="i", protocol=CLASSIC)).updates == []
 
 
 def test_leave_request_follows_the_protocol() -> None:
-    """With `group.protocol=auto`, a member that is refused by one protocol joins with the other, in both directions."""
-    noted = told_of(
+    """With `group.protocol=auto`, a member that one protocol refuses joins with the other one, in both directions."""
+    guardian = guardian_after(
         view(MemberState.JOINING, epoch=0),
         view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
         view(protocol=CLASSIC),
         view(),
     )
-    assert [None if request is None else request.member_epoch for _, request in noted.told] == [
+    assert [None if request is None else request.member_epoch for _, request in guardian.updates] == [
         -1,
         None,
         None,
         -1,
     ]
-    assert [request is None for _, request in noted.told] == [False, True, False, False]
+    assert [request is None for _, request in guardian.updates] == [False, True, False, False]
 
 
 def test_classic_leave_request_has_the_leave_in_every_version() -> None:
     """LeaveGroup names only this member, with the reason where the version has a field for it (KIP-800)."""
-    ((_, request),) = told_of(view(protocol=CLASSIC)).told
+    ((_, request),) = guardian_after(view(protocol=CLASSIC)).updates
     assert request is not None
     assert tuple(request.leave) == SPOKEN[Api.LEAVE_GROUP]
     for version, frame in request.leave.items():
@@ -198,28 +198,28 @@ SASL = SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_512, username="alice", pas
 
 
 def test_leave_request_of_a_plaintext_member_has_neither_tls_nor_sasl() -> None:
-    """The guardian then imports no TLS or SASL module."""
-    ((_, request),) = told_of(view()).told
+    """Then the guardian imports no TLS or SASL module."""
+    ((_, request),) = guardian_after(view()).updates
     assert request is not None
     assert (request.tls, request.sasl) == (None, None)
 
 
 def test_leave_request_has_the_current_credentials() -> None:
-    """After `set_sasl_credentials`, the next event updates the leave request, but only if the credentials changed."""
-    noted = NotedGuardian()
+    """After `set_sasl_credentials`, the next event updates the leave request if the credentials changed."""
+    guardian = RecordingGuardian()
     settings = replace(SETTINGS, sasl=SASL)
     security = ConnectionSecurity(settings)
-    observer = GuardedMember(noted, settings, security)
+    observer = GuardedMember(guardian, settings, security)
     for username, password in (("alice", "hunter2"), ("alice", "hunter2"), ("alice", "hunter3"), ("bob", "hunter3")):
         security.set_credentials(username, password)
         observer.observed(TimePassed(), (), view())
-    standing = [request for _, request in noted.told if request is not None]
+    standing = [request for _, request in guardian.updates if request is not None]
     assert [request.sasl for request in standing] == [
         SASL,
         replace(SASL, password="hunter3"),  # noqa: S106
         replace(SASL, username="bob", password="hunter3"),  # noqa: S106
     ]
-    assert noted.tended == 1
+    assert guardian.tended == 1
     assert "hunter" not in repr(standing)
     assert "hunter" not in repr(observer._sent)
 
@@ -227,19 +227,19 @@ def test_leave_request_has_the_current_credentials() -> None:
 def test_leave_request_paths_are_relative_to_the_members_first_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guardian runs in the root folder, and the application may change its own; other settings do not change."""
+    """The guardian runs in the root folder, and the application may change its working folder; only paths change."""
     given: dict[str, Any] = {
         field.name: field.name
         for field in fields(TlsSettings)
-        if field.name.endswith("_location") and field.name != "keystore_location"  # which the member reads itself
+        if field.name.endswith("_location") and field.name != "keystore_location"  # the member reads it
     }
     tls = TlsSettings(**given, ca_pem="text", checks_hostname=False)
     settings = replace(SETTINGS, tls=tls)
-    noted = NotedGuardian()
+    guardian = RecordingGuardian()
     monkeypatch.chdir(tmp_path)
-    observer = GuardedMember(noted, settings, ConnectionSecurity(SETTINGS))
+    observer = GuardedMember(guardian, settings, ConnectionSecurity(SETTINGS))
     monkeypatch.chdir("/")
     observer.observed(TimePassed(), (), view())
-    ((_, request),) = noted.told
+    ((_, request),) = guardian.updates
     assert request is not None
-    assert request.tls == replace(tls, **{name: str(tmp_path / name) for name in given})  # type: ignore[arg-type]  # paths alone
+    assert request.tls == replace(tls, **{name: str(tmp_path / name) for name in given})  # type: ignore[arg-type]  # all of them are paths

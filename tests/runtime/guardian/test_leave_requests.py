@@ -1,4 +1,4 @@
-"""The leave requests that hold after lines arrived, however the lines were divided."""
+"""The leave requests that the guardian has after lines arrived, however the lines were divided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECURED = leave_request(
 
 
 def after(data: bytes) -> LeaveRequests:
-    """The leave requests after these bytes."""
+    """Return the leave requests after these bytes."""
     made = LeaveRequests()
     made.take(data)
     return made
@@ -36,7 +36,7 @@ def test_leave_request_survives_its_encoding() -> None:
 
 
 def test_leave_request_repr_shows_no_secret() -> None:
-    """The rule holds on both sides of the pipe."""
+    """The rule holds in the application and in the guardian."""
     for shown in (repr(SECURED), repr(after(line_of(1, SECURED)).standing)):
         assert "jürgen" in shown
         assert repr(PASSWORD) not in shown
@@ -56,7 +56,7 @@ def test_leave_requests_drop_a_member_that_left() -> None:
 
 @pytest.mark.parametrize("cut", [1, 10, -1])
 def test_leave_requests_ignore_an_incomplete_last_line(cut: int) -> None:
-    """If the application died in the middle of a line, the earlier line holds."""
+    """If the application died in the middle of a line, the earlier line stays valid."""
     assert after(line_of(1, ONE) + line_of(1, None)[:cut]).standing == (ONE,)
 
 
@@ -78,5 +78,5 @@ def test_leave_requests_accept_lines_in_pieces() -> None:
     ids=lambda line: line[:20],
 )
 def test_leave_requests_skip_an_invalid_line(line: bytes) -> None:
-    """One invalid line does not cost the other members their leave."""
+    """After an invalid line, the guardian still leaves for the other members."""
     assert after(line_of(1, ONE) + line + line_of(2, TWO)).standing == (ONE, TWO)

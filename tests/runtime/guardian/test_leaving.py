@@ -1,4 +1,4 @@
-"""The leave on behalf of a member over TCP, also after its coordinator moved."""
+"""The guardian's leave on behalf of a member over TCP, also after the coordinator moved."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.runtime.guardian.leave_requests import (
     OneAttempt,
     classic_leave_request,
     classic_script,
+    heartbeat_response,
+    leave_group_response,
     leave_request,
     left,
-    left_group,
-    said,
     script,
 )
 from tests.support.ports import unused_port
@@ -32,7 +32,7 @@ from tests.support.waiting import PATIENCE_S
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a broker that is only slow, on a busy machine, receive no second request."""
+    """Give slow brokers on a busy machine enough time, so that they receive no second request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
 
 
@@ -50,7 +50,7 @@ def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> N
 
 
 def test_leave_to_an_older_broker_uses_the_older_version() -> None:
-    """The guardian chooses the version as the member would have."""
+    """The guardian chooses the version in the same way as a member."""
     with ScriptedBroker(script(ErrorCode.none), versions={18: (0, 3), HEARTBEAT: (0, 0)}) as broker:
         assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert broker.requests(HEARTBEAT)[0].version == 0
@@ -79,11 +79,11 @@ def test_leave_that_is_refused_ends_with_the_brokers_message() -> None:
     with ScriptedBroker(script(ErrorCode.group_authorization_failed)) as broker:
         outcome = left(leave_request(broker.servers[0]))
         assert outcome.level is Level.WARNING
-        assert "error code 30 (the broker's words)" in outcome.text
+        assert "error code 30 (the broker's message)" in outcome.text
 
 
 def test_leave_is_sent_again_to_a_loading_coordinator() -> None:
-    """A loading coordinator is the right one, so no other broker receives a request."""
+    """The loading coordinator is the right one, so no other broker receives a request."""
     with ScriptedBroker(script(ErrorCode.coordinator_load_in_progress, ErrorCode.none)) as broker:
         assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert len(broker.requests(HEARTBEAT)) == 2
@@ -97,7 +97,7 @@ def test_leave_looks_up_a_coordinator_that_moved(code: ErrorCode) -> None:
     def answer(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:
             return None
-        return said(request, code if request.node_id == 1 else ErrorCode.none)
+        return heartbeat_response(request, code if request.node_id == 1 else ErrorCode.none)
 
     with ScriptedBroker(answer, nodes=2) as broker:
         broker.coordinator = 2
@@ -126,13 +126,13 @@ def test_leave_looks_up_the_coordinator_with_the_older_version() -> None:
 
 
 def test_leave_is_sent_again_after_a_lost_connection() -> None:
-    """The broker may have received the first leave, and a second leave does no harm."""
+    """The broker may have received the first leave, but a second leave does no harm."""
     losses = [DISCONNECT]
 
     def answer(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:
             return None
-        return losses.pop() if losses else said(request, ErrorCode.unknown_member_id)
+        return losses.pop() if losses else heartbeat_response(request, ErrorCode.unknown_member_id)
 
     with ScriptedBroker(answer) as broker:
         assert left(leave_request(broker.servers[0], broker.servers)).level is Level.INFO
@@ -140,7 +140,7 @@ def test_leave_is_sent_again_after_a_lost_connection() -> None:
 
 @pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x50", b"\0\0\0\2ab"])
 def test_leave_to_a_peer_that_is_not_a_broker_ends_in_time(noise: bytes) -> None:
-    """Waits grow, and end after 30 s; the end of the session removes the member in any case."""
+    """The pauses grow and end after 30 s; if no leave succeeds, the group removes the member when its session ends."""
     clock = Clock()
     with ScriptedBroker(lambda _: Raw(noise)) as broker:
         outcome = left(leave_request(broker.servers[0]), clock)
@@ -185,7 +185,7 @@ def test_leave_to_an_invalid_port_ends_with_the_reason(times: int, tls: TlsSetti
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
 def test_leave_to_a_host_with_a_nul_ends_with_the_reason(tls: TlsSettings | None) -> None:
-    """A broker may advertise any text; the host before its NUL receives nothing, and the log has no NUL."""
+    """A broker may advertise any text; the guardian does not connect to the part before the NUL or log the NUL."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         nowhere = ("127.0.0.1\0kafka", broker.servers[0][1])
         outcome = left(leave_request(nowhere, [nowhere], tls=tls))
@@ -212,7 +212,7 @@ def test_leave_to_a_hanging_peer_times_out(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_leave_ends_after_its_total_time_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many brokers that hang, those that come after the end of the total time receive no request."""
+    """If many brokers hang, the brokers after the end of the total time receive no request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.05)
     with socket.create_server(("127.0.0.1", 0), backlog=200) as server, unused_port() as port:
         server.settimeout(0.0)
@@ -226,7 +226,7 @@ def test_leave_ends_after_its_total_time_within_a_round(monkeypatch: pytest.Monk
 
 
 def accepted_by(server: socket.socket) -> socket.socket | None:
-    """The next connection that waits in this listening socket."""
+    """Return the next connection that waits in this listening socket."""
     try:
         return server.accept()[0]
     except BlockingIOError:
@@ -234,7 +234,7 @@ def accepted_by(server: socket.socket) -> socket.socket | None:
 
 
 def test_leave_to_a_peer_that_sends_byte_by_byte_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time for a response counts from the request, and not from the latest byte."""
+    """The time for a response counts from the request, not from the latest byte."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.3)
     is_over = threading.Event()
 
@@ -281,7 +281,7 @@ def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version
 
 @pytest.mark.parametrize("codes", [(ErrorCode.none, ErrorCode.unknown_member_id), (ErrorCode.unknown_member_id, None)])
 def test_classic_leave_of_a_member_that_is_gone_ends_with_info(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
-    """The group no longer has the member, or the group does not exist, which the code of the request reports."""
+    """The group no longer has the member, or the group does not exist, which the request's error code reports."""
     with ScriptedBroker(classic_script(codes)) as broker:
         outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.INFO
@@ -300,15 +300,15 @@ def test_classic_leave_that_is_refused_ends_with_the_error_code(codes: tuple[Err
 
 
 def test_classic_leave_follows_a_coordinator_that_moved() -> None:
-    """The first coordinator loads and then rejects the leave as no longer responsible, as for any member."""
+    """The first coordinator is loading and then rejects the leave with NOT_COORDINATOR."""
     codes = [ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
 
     def answer(request: Received) -> Answer:
         if request.api_key != LEAVE_GROUP:
             return None
         if request.node_id == 1:
-            return left_group(request, codes.pop(0), None)
-        return left_group(request, ErrorCode.none, ErrorCode.none)
+            return leave_group_response(request, codes.pop(0), None)
+        return leave_group_response(request, ErrorCode.none, ErrorCode.none)
 
     with ScriptedBroker(answer, nodes=2) as broker:
         broker.coordinator = 2

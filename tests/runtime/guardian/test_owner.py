@@ -1,4 +1,4 @@
-"""The application's side: one guardian per process that is restarted and never delays the application, and forks."""
+"""The application's side: each process has one guardian, which is restarted and never delays it; also after forks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-#: An application whose members are leave requests: `leaver("m")` has the guardian leave for m.
+#: An application whose members are leave requests: after `leaver("m")` the guardian has to leave for m.
 PRELUDE = """
 import logging, socket, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
@@ -55,13 +55,13 @@ def application(broker: ScriptedBroker, log: Path, program: str) -> Application:
 
 
 def leavers(broker: ScriptedBroker, count: int) -> list[str]:
-    """The members whose leaves arrived, as soon as this many did."""
+    """Wait until this many leaves have arrived, and return their members."""
     return sorted(request.entity.member_id for request in broker.wait_for(HEARTBEAT, count))
 
 
 def test_guardian_serves_all_members_of_a_process(broker: ScriptedBroker, log: Path) -> None:
-    """Each member has its leave request; the log reports the guardian's start and its leaves."""
-    with application(broker, log, "leaver('one'); leaver('two'); say('guardian', guardian.pid); order()") as app:
+    """Each member has its leave request; the log reports the start of the guardian and its leaves."""
+    with application(broker, log, "leaver('one'); leaver('two'); report('guardian', guardian.pid); order()") as app:
         guardian = app.process_named("guardian")
         assert psutil.Process(app.process.pid).children(recursive=True) == [guardian]
         app.kill()
@@ -76,8 +76,8 @@ def test_guardian_serves_all_members_of_a_process(broker: ScriptedBroker, log: P
 
 def test_guardian_starts_with_the_first_member(broker: ScriptedBroker, log: Path) -> None:
     """A consumer that never joins starts no guardian."""
-    with application(broker, log, "guardian.update(1, None); guardian.tend(); say(guardian.pid); order()") as app:
-        assert app.hears() == ["None"]
+    with application(broker, log, "guardian.update(1, None); guardian.tend(); report(guardian.pid); order()") as app:
+        assert app.read_words() == ["None"]
         assert psutil.Process(app.process.pid).children() == []
 
 
@@ -86,13 +86,13 @@ def test_guardian_that_died_is_started_again_with_all_leave_requests(broker: Scr
     program = """
 leaver("one", 1); leaver("gone", 2); leaver("two", 3)
 before = guardian.pid
-say("guardian", before)
+report("guardian", before)
 order()
 guardian.update(2, None)
 while guardian.pid in (None, before):
     time.sleep(0.01)
     guardian.tend()
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 order()
 """
     with application(broker, log, program) as app:
@@ -107,7 +107,7 @@ order()
 
 
 def test_guardian_that_the_application_waited_for_is_started_again(broker: ScriptedBroker, log: Path) -> None:
-    """An application that waits for any child takes the guardian's status, and gets another guardian."""
+    """An application that waits for any child receives the guardian's exit status, and another guardian starts."""
     program = """
 leaver("one", 1)
 before = guardian.pid
@@ -116,7 +116,7 @@ assert os.wait()[0] == before
 while guardian.pid in (None, before):
     time.sleep(0.01)
     guardian.tend()
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 order()
 """
     with application(broker, log, program) as app:
@@ -128,14 +128,14 @@ order()
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfd")
 def test_guardian_takes_no_status_of_another_child_with_its_process_id() -> None:
-    """After the application waited for the guardian, another child may have its process id and keeps its status."""
+    """After the application waited for the guardian, another child may have its process id; it keeps its status."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         found = os.fstat(ours.fileno())
         dead = os.posix_spawn("/bin/true", ["true"], {})
         pidfd = os.pidfd_open(dead)
         os.waitpid(dead, 0)
-        # The process that has the number now.
+        # This process has the process id now.
         other = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
         os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
         process = GuardianProcess(
@@ -147,7 +147,7 @@ def test_guardian_takes_no_status_of_another_child_with_its_process_id() -> None
 
 
 def test_guardian_without_a_pidfd_waits_only_for_a_child_that_closed_its_pipe() -> None:
-    """Without pidfd, the process is waited for only after the guardian's end of the pipe is closed."""
+    """Without pidfd, the application waits for the process only after the guardian has closed its end of the pipe."""
     ours, theirs = socket.socketpair()
     found = os.fstat(ours.fileno())
     child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
@@ -163,7 +163,9 @@ def test_guardian_does_not_hold_the_pipes_of_its_application() -> None:
     """A program that reads an application's output until its end does not wait for the guardian."""
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         host, port = hanging.getsockname()
-        program = Application.PRELUDE + PRELUDE + "leaver('m'); say(guardian.pid)\nos.kill(os.getpid(), signal.SIGKILL)"
+        program = (
+            Application.PRELUDE + PRELUDE + "leaver('m'); report(guardian.pid)\nos.kill(os.getpid(), signal.SIGKILL)"
+        )
         done = subprocess.run(
             [sys.executable, "-c", program, host, str(port)], check=False, cwd=ROOT, capture_output=True
         )
@@ -190,7 +192,7 @@ def test_guardian_holds_a_socket_as_stderr_only_for_the_journal(monkeypatch: pyt
 def test_guardians_broken_pipe_does_not_kill_an_application_with_default_sigpipe(
     broker: ScriptedBroker, log: Path, tmp_path: Path
 ) -> None:
-    """A guardian that closed its end, or that dies at this moment, breaks the pipe."""
+    """A guardian that closed its end, or that dies during a write, breaks the pipe."""
     deaf = tmp_path / "script.py"
     deaf.write_text("import os, signal\nos.close(0)\nos.chdir('/')\nwhile True: signal.pause()")
     program = f"""
@@ -199,16 +201,16 @@ from consumer_membership.runtime.guardian.owner import Guardian
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 guardian = Guardian(Path({str(deaf)!r}))
 leaver("one", 1)
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 order()
 leaver("two", 2)
-say(guardian.pid)
+report(guardian.pid)
 """
     with application(broker, log, program) as app:
         guardian = app.process_named("guardian")
         wait_until(lambda: guardian.cwd() == "/", "the closed end")
         app.order()
-        assert app.hears() == ["None"]
+        assert app.read_words() == ["None"]
 
 
 def test_guardian_that_keeps_dying_is_given_up_after_five_starts(
@@ -234,31 +236,31 @@ def test_guardian_that_keeps_dying_is_given_up_after_five_starts(
 def test_guardian_that_is_stopped_blocks_no_call_and_receives_the_latest_update(
     broker: ScriptedBroker, log: Path
 ) -> None:
-    """If the pipe is full, each member's latest update is kept and sent as soon as the pipe accepts it."""
+    """If the pipe is full, the latest update of each member is kept and sent as soon as the pipe accepts it."""
     program = """
 leaver("one", 1)
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 order()
 for number in range(2000):
     leaver(f"two-{number}", 2)
 guardian.update(1, None)
-say("told")
+report("queued")
 order()
 deadline = time.monotonic() + 60
 while guardian._outbox or guardian._unsent:
     assert time.monotonic() < deadline
     guardian.tend(); time.sleep(0.01)
-say("told")
+report("sent")
 order()
 """
     with application(broker, log, program) as app:
         guardian = app.process_named("guardian")
         guardian.suspend()
         app.order()
-        assert app.hears() == ["told"]
+        assert app.read_words() == ["queued"]
         guardian.resume()
         app.order()
-        assert app.hears() == ["told"]
+        assert app.read_words() == ["sent"]
         app.kill()
         assert leavers(broker, 1) == ["two-1999"]
         wait_until(lambda: has_ended(guardian), "the guardian's end")
@@ -266,43 +268,43 @@ order()
 
 
 def test_guardians_descriptor_that_the_application_reused_is_not_written_to(broker: ScriptedBroker, log: Path) -> None:
-    """An application that closed all descriptors and reused the number receives nothing there.
+    """If an application closes all descriptors and reuses the number, the guardian's updates are not written there.
 
     Another guardian starts.
     """
     program = """
 leaver("one", 1)
 first, number = guardian.pid, guardian._process.descriptor
-say("guardian", first)
+report("guardian", first)
 os.closerange(3, 64)
 theirs, peer = socket.socketpair()
 peer.setblocking(False)
 os.dup2(theirs.fileno(), number)
 while guardian.pid in (None, first):
     leaver("two", 2); time.sleep(0.01)
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 try:
-    say(peer.recv(100))
+    report(peer.recv(100))
 except BlockingIOError:
-    say("nothing")
+    report("nothing")
 order()
 """
     with application(broker, log, program) as app:
         first = app.process_named("guardian")
         second = app.process_named("guardian")
-        assert app.hears() == ["nothing"]
+        assert app.read_words() == ["nothing"]
         assert not has_ended(first)
         app.kill()
-        # The first guardian has only one member, and also leaves for it, which does no harm.
+        # The first guardian has only the first member and also leaves for it, which does no harm.
         assert leavers(broker, 3) == ["one", "one", "two"]
         wait_until(lambda: has_ended(first) and has_ended(second), "both ends")
 
 
 def test_guardian_ignores_a_forked_child(broker: ScriptedBroker, log: Path) -> None:
-    """The end of a multiprocessing worker sends no leave, and a living worker delays none."""
+    """The end of a multiprocessing worker causes no leave, and a live worker delays no leave."""
     program = """
 leaver("one")
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 short = os.fork()
 if short == 0:
     guardian.tend()
@@ -311,7 +313,7 @@ os.waitpid(short, 0)
 child = os.fork()
 if child == 0:
     assert guardian.pid is None and guardian._process is None
-    say("child", os.getpid())
+    report("child", os.getpid())
     while True: signal.pause()
 order()
 """
@@ -326,18 +328,18 @@ order()
 
 
 def test_guardian_of_a_double_forked_daemon_is_its_own(broker: ScriptedBroker, log: Path) -> None:
-    """Each guardian belongs to the process whose members it has."""
+    """Each guardian serves only the members of its own process."""
     program = """
 leaver("one")
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 child = os.fork()
 if child == 0:
     os.setsid()
     if os.fork():
         os._exit(0)
     leaver("two")
-    say("guardian", guardian.pid)
-    say("daemon", os.getpid())
+    report("guardian", guardian.pid)
+    report("daemon", os.getpid())
     while True: signal.pause()
 os.waitpid(child, 0)
 order()
@@ -357,12 +359,12 @@ def test_guardian_sends_no_leave_after_exec_until_the_process_ends(broker: Scrip
     """After exec() the pipe is closed and the process continues; only the end of the process counts."""
     program = """
 leaver("one")
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 os.execv(sys.executable, [sys.executable, "-S", "-c", "print('replaced', flush=True); input()"])
 """
     with application(broker, log, program) as app:
         guardian = app.process_named("guardian")
-        assert app.hears() == ["replaced"]
+        assert app.read_words() == ["replaced"]
         assert (has_ended(guardian), broker.requests()) == (False, [])
         app.kill()
         assert leavers(broker, 1) == ["one"]
@@ -370,7 +372,7 @@ os.execv(sys.executable, [sys.executable, "-S", "-c", "print('replaced', flush=T
 
 def test_guardian_survives_a_kill_of_the_process_group(broker: ScriptedBroker, log: Path) -> None:
     """The guardian has its own session, so `kill -9 -PGID` does not reach it."""
-    with application(broker, log, "leaver('one'); say('guardian', guardian.pid); order()") as app:
+    with application(broker, log, "leaver('one'); report('guardian', guardian.pid); order()") as app:
         app.process_named("guardian")
         os.killpg(app.process.pid, signal.SIGKILL)
         assert leavers(broker, 1) == ["one"]
@@ -382,7 +384,7 @@ def test_guardian_survives_a_kill_of_the_process_group(broker: ScriptedBroker, l
 def test_guardian_is_not_started_without_a_python_interpreter(
     attribute: str, value: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A frozen application or a server that embeds Python logs a warning, and the consumer works without a guardian."""
+    """In a frozen application or a server that embeds Python, a warning is logged, and the consumer has no guardian."""
     monkeypatch.setattr(f"sys.{attribute}", value, raising=False)
     guardian = Guardian()
     guardian.update(1, leave_request(("127.0.0.1", 1)))
@@ -393,7 +395,7 @@ def test_guardian_is_not_started_without_a_python_interpreter(
 def test_guardian_logs_a_warning_if_the_process_is_pid_1(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel kills every process in a PID namespace whose init ends."""
+    """If the init process of a PID namespace ends, the kernel kills every process in it."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.owner._INIT", os.getpid())
     guardian = Guardian()
     guardian.update(1, leave_request(broker.servers[0]))

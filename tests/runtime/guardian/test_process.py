@@ -1,4 +1,4 @@
-"""The guardian's process: when it leaves, when it does not, and its resources. Its parents here are bare programs."""
+"""The guardian's process: when it leaves, when it does not, and its resources. The parents here are small programs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kio.schema.errors import ErrorCode
 from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian import script as script_module
 from consumer_membership.runtime.guardian.leave_requests import line_of
-from tests.runtime.guardian.gatekeeper import Gatekeeper
 from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again
+from tests.runtime.guardian.sasl_script import SaslScript
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.secured import Materials, server_context
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -39,7 +39,7 @@ pidfd = [os.pidfd_open(os.getpid())] if sys.argv[2] == "pidfd" else []
 guardian = subprocess.Popen(start + [str(fd) for fd in pidfd], stdin=theirs.fileno(), pass_fds=pidfd)
 theirs.close()
 ours.sendall(base64.b64decode(sys.argv[3]))
-say("guardian", guardian.pid)
+report("guardian", guardian.pid)
 """
 
 
@@ -52,14 +52,14 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture(params=["pidfd", "getppid"])
 def way(request: pytest.FixtureRequest) -> str:
-    """Both ways to detect a parent's death."""
+    """Each way in which the guardian can detect the death of its parent."""
     if request.param == "pidfd" and not hasattr(os, "pidfd_open"):
         pytest.skip("this system has no pidfd")
     return str(request.param)
 
 
 def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", **more: Any) -> Application:
-    """A parent with one member, "m", and one that left, "gone"."""
+    """Return a parent with one member, "m", and one member that left, "gone"."""
     place = broker.servers[0]
     data = (
         line_of(1, leave_request(place, broker.servers))
@@ -70,12 +70,12 @@ def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", 
 
 
 def leavers(broker: ScriptedBroker) -> list[str]:
-    """The members whose leaves arrived."""
+    """Return the members whose leaves arrived."""
     return [request.entity.member_id for request in broker.requests(HEARTBEAT)]
 
 
 def listens(guardian: psutil.Process) -> bool:
-    """Whether the guardian runs and waits, so that signals are ignored already."""
+    """Return whether the guardian waits, which means that it ignores signals already."""
     return guardian.status() == psutil.STATUS_SLEEPING and guardian.cwd() == "/"
 
 
@@ -102,13 +102,13 @@ def test_guardian_sends_no_request_after_a_clean_end(broker: ScriptedBroker, way
 
 def test_guardian_ignores_the_closed_pipe_of_a_living_process(broker: ScriptedBroker, way: str) -> None:
     """An application that closes all its descriptors is alive; its later death is still detected."""
-    with parent(broker, "order(); os.closerange(3, 256); say('closed'); order()", way) as application:
+    with parent(broker, "order(); os.closerange(3, 256); report('closed'); order()", way) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
         woke = sleeps_again(guardian)
         application.order()
-        assert application.hears() == ["closed"]
-        wait_until(woke, "the guardian has seen it")
+        assert application.read_words() == ["closed"]
+        wait_until(woke, "a reaction of the guardian to the closed pipe")
         assert broker.requests() == []
         application.kill()
         broker.wait_for(HEARTBEAT)
@@ -121,7 +121,7 @@ def test_guardian_leaves_although_a_living_child_holds_the_pipe(broker: Scripted
 child = {fork}
 if child == 0:
     while True: signal.pause()
-say("child", child)
+report("child", child)
 order()
 """
     with parent(broker, what, way) as application:
@@ -142,7 +142,7 @@ def test_guardian_does_not_leave_for_a_stopped_process(broker: ScriptedBroker, w
         stopped.suspend()
         wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, "stopped")
         if way == "getppid":
-            wait_until(sleeps_again(guardian), "the guardian has looked")
+            wait_until(sleeps_again(guardian), "a check by the guardian")
         assert (broker.requests(), has_ended(guardian)) == ([], False)
         stopped.kill()
         broker.wait_for(HEARTBEAT)
@@ -150,7 +150,7 @@ def test_guardian_does_not_leave_for_a_stopped_process(broker: ScriptedBroker, w
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, number: int) -> None:
-    """The application may still be killed while it closes."""
+    """After the signal the application may still be killed while it closes."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
@@ -160,7 +160,7 @@ def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, nu
 
 
 def test_guardian_leaves_for_a_parent_that_died_before_its_start(broker: ScriptedBroker, way: str) -> None:
-    """The updates of the parent count; the guardian finds another parent and the closed pipe."""
+    """The parent's updates count; the guardian finds another parent and a closed pipe."""
     with parent(broker, "os.kill(os.getpid(), signal.SIGKILL)", way):
         broker.wait_for(HEARTBEAT)
         assert leavers(broker) == ["m"]
@@ -170,7 +170,7 @@ def test_guardian_leaves_for_a_parent_that_died_before_its_start(broker: Scripte
     ("what", "log"), [("os.close(2)", "/dev/null"), ("a, b = os.pipe(); os.dup2(b, 2); os.close(a)", "pipe:")]
 )
 def test_guardian_leaves_without_a_usable_stderr(broker: ScriptedBroker, what: str, log: str) -> None:
-    """Stderr is closed, so that a socket could get its number, or is a pipe that no process reads."""
+    """Stderr is closed, so that a socket could get its number, or it is a pipe that no process reads."""
     before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
     line = line_of(1, leave_request(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
@@ -212,7 +212,7 @@ def test_guardian_process_is_small_and_opens_no_port(broker: ScriptedBroker) -> 
 def test_guardian_leaves_over_tls_with_the_password_of_a_killed_process(
     secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It still has less than 25 MB; its arguments, environment and files and the log contain no secret."""
+    """The guardian still has less than 25 MB; arguments, environment, files and log contain no secret."""
     made = secured_materials
     (place := tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
@@ -223,9 +223,9 @@ def test_guardian_leaves_over_tls_with_the_password_of_a_killed_process(
         key_password=made.encrypted_key_password,
     )
     context = server_context(made, tmp_path, wants_certificate=True)
-    gatekeeper = Gatekeeper(script(ErrorCode.none), SASL.mechanism.value)
+    sasl_script = SaslScript(script(ErrorCode.none), SASL.mechanism.value)
     log = tmp_path / "log"
-    with ScriptedBroker(gatekeeper, tls=context) as broker, log.open("wb") as stderr:
+    with ScriptedBroker(sasl_script, tls=context) as broker, log.open("wb") as stderr:
         line = line_of(1, leave_request(broker.servers[0], tls=tls, sasl=SASL))
         program = PARENT + "ours.sendall(base64.b64decode(order())); order()"
         with Application(program, SCRIPT, "pidfd", "", stderr=stderr) as application:
@@ -233,7 +233,7 @@ def test_guardian_leaves_over_tls_with_the_password_of_a_killed_process(
             wait_until(lambda: listens(guardian), "listening")
             has_read = sleeps_again(guardian)
             application.order(base64.b64encode(line).decode())
-            wait_until(has_read, "the guardian has what it needs")
+            wait_until(has_read, "the leave request in the guardian")
             assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
             seen = [*guardian.cmdline(), *guardian.environ().values()]
             application.kill()
@@ -307,8 +307,8 @@ def test_guardian_imports_only_the_standard_library_and_a_few_modules(
 ) -> None:
     """More imports would make it large and slow; TLS and SASL are imported only for leave requests that need them."""
     request = leave_request(("127.0.0.1", 1), tls=tls, sasl=sasl)
-    # The guardian of a process that is not its parent acts at once. It reads the request first, and the line that the
-    # member left with a later read, because more bytes than one read are between them.
+    # The guardian of a process that is not its parent acts immediately. It reads the request first; the line about the
+    # member's leave follows in a later read, because more bytes than one read are between the two.
     lines = line_of(1, request) + b"-" * (1 << 17) + b"\n" + line_of(1, None)
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", MODULES, SCRIPT],

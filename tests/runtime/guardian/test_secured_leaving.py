@@ -1,4 +1,4 @@
-"""The leave over TLS and after SASL, to a broker that requires them."""
+"""The guardian's leave over TLS and after SASL, to a broker that requires them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian.guarded_member import from_anywhere
 from consumer_membership.runtime.guardian.leaving import Level
 from consumer_membership.wire.versions import Api
-from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
-from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, OneAttempt, leave_request, left, said, script
+from tests.runtime.guardian.leave_requests import (
+    HEARTBEAT,
+    Clock,
+    OneAttempt,
+    heartbeat_response,
+    leave_request,
+    left,
+    script,
+)
+from tests.runtime.guardian.sasl_script import WORDS, SaslScript
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
 from tests.support.secured import Materials, materials, server_context
 
@@ -27,17 +35,17 @@ ACCEPTS = script(ErrorCode.none)
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a broker that is only slow, on a busy machine, receive no second request."""
+    """Give slow brokers on a busy machine enough time, so that they receive no second request."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
 
 
 def account(mechanism: SaslMechanism, username: str = "alice", password: str = "pencil") -> SaslSettings:  # noqa: S107
-    """The member's credentials."""
+    """Return the member's credentials."""
     return SaslSettings(mechanism=mechanism, username=username, password=password)
 
 
 def connections(broker: ScriptedBroker) -> int:
-    """The number of connections that sent a request."""
+    """Return the number of connections that sent a request."""
     return len({request.connection for request in broker.requests()})
 
 
@@ -78,7 +86,7 @@ def test_leave_over_tls_presents_the_members_certificate(
 
 
 def test_leave_over_tls_presents_the_certificate_of_a_keystore(secured_materials: Materials, tmp_path: Path) -> None:
-    """The guardian receives the keystore's contents as text: its process cannot read the file."""
+    """The guardian receives the contents of the keystore as text, because its process cannot read the file."""
     made = secured_materials
     keystore = TlsSettings(
         ca_location=made.ca_file, keystore_location=made.keystore_file, keystore_password=made.keystore_password
@@ -90,7 +98,7 @@ def test_leave_over_tls_presents_the_certificate_of_a_keystore(secured_materials
 
 
 def test_leave_over_tls_sends_nothing_to_an_unverified_broker(secured_materials: Materials, tmp_path: Path) -> None:
-    """A broker with an unknown authority, another host or a revoked certificate gets neither leave nor password."""
+    """A broker with an unknown authority, another host or a revoked certificate receives neither leave nor password."""
     made = secured_materials
     trusting = TlsSettings(ca_location=made.ca_file)
     sasl = account(SaslMechanism.PLAIN)
@@ -110,13 +118,13 @@ def test_leave_over_tls_sends_nothing_to_an_unverified_broker(secured_materials:
         tls = TlsSettings(ca_location=other.ca_file)
         assert "is for another host" in left(leave_request(broker.servers[0], broker.servers, tls=tls, sasl=sasl)).text
         assert broker.requests() == []
-        # With checks disabled, it behaves as the member's own connections do.
+        # With checks disabled, the guardian connects, as the member itself does.
         for lax in (replace(tls, checks_hostname=False), TlsSettings(verifies=False, checks_hostname=False)):
             assert left(leave_request(broker.servers[0], tls=lax)).level is Level.INFO
 
 
 def test_leave_over_tls_explains_an_alert_after_the_handshake(secured_materials: Materials, tmp_path: Path) -> None:
-    """With TLS 1.3 the client's handshake ends before the broker detects the missing certificate."""
+    """With TLS 1.3, the client's handshake ends before the broker detects the missing certificate."""
     context = server_context(secured_materials, tmp_path, wants_certificate=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         refusal = threading.Thread(target=refuse_one, args=(server, context))
@@ -136,7 +144,7 @@ def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
         with safe, pytest.raises(ssl.SSLError):
             safe.do_handshake()
         raw.shutdown(socket.SHUT_WR)
-        # To close with unread bytes is a reset, which may overtake the alert.
+        # A close with unread bytes is a reset, which may arrive before the alert.
         while raw.recv(1024):
             pass
 
@@ -165,7 +173,7 @@ def test_leave_over_tls_names_a_missing_file_and_tries_again(secured_materials: 
 def test_leave_with_sasl_authenticates_first(mechanism: SaslMechanism, version: int) -> None:
     """The requests are ApiVersions, SaslHandshake and SaslAuthenticate in the newest version that both support."""
     versions = {**NEWEST, Api.SASL_AUTHENTICATE: (0, version)}
-    with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), versions=versions) as broker:
+    with ScriptedBroker(SaslScript(ACCEPTS, mechanism.value), versions=versions) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(mechanism)))
         assert outcome.level is Level.INFO, outcome
         asked = [(request.api_key, request.version) for request in broker.requests()]
@@ -178,7 +186,7 @@ def test_leave_with_sasl_authenticates_first(mechanism: SaslMechanism, version: 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: SaslMechanism) -> None:
     """Some brokers lock an account after a few failures; the text has neither password nor proof."""
-    with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), nodes=2) as broker:
+    with ScriptedBroker(SaslScript(ACCEPTS, mechanism.value), nodes=2) as broker:
         clock = Clock()
         sasl = account(mechanism, password="hunter2")  # noqa: S106
         outcome = left(leave_request(broker.servers[0], broker.servers, sasl=sasl), clock)
@@ -193,7 +201,7 @@ def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: Sa
 
 def test_leave_with_an_unsupported_mechanism_ends_with_a_warning() -> None:
     """The text names the mechanisms that the broker supports."""
-    with ScriptedBroker(Gatekeeper(ACCEPTS, "SCRAM-SHA-256")) as broker:
+    with ScriptedBroker(SaslScript(ACCEPTS, "SCRAM-SHA-256")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
         assert "does not support PLAIN; set sasl.mechanism to one of: SCRAM-SHA-256" in outcome.text
@@ -201,9 +209,9 @@ def test_leave_with_an_unsupported_mechanism_ends_with_a_warning() -> None:
 
 
 def test_leave_with_scram_is_not_sent_to_a_broker_without_the_users_keys() -> None:
-    """SCRAM authenticates both sides."""
-    gatekeeper = Gatekeeper(ACCEPTS, "SCRAM-SHA-512", is_genuine=False)
-    with ScriptedBroker(gatekeeper) as broker:
+    """SCRAM authenticates the broker to the client also."""
+    sasl_script = SaslScript(ACCEPTS, "SCRAM-SHA-512", is_genuine=False)
+    with ScriptedBroker(sasl_script) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.SCRAM_SHA_512)))
         assert outcome.level is Level.WARNING
         assert "the broker's signature is wrong" in outcome.text
@@ -212,7 +220,7 @@ def test_leave_with_scram_is_not_sent_to_a_broker_without_the_users_keys() -> No
 
 def test_leave_with_a_password_that_has_a_nul_ends_with_a_warning() -> None:
     """`set_sasl_credentials` accepts any text."""
-    with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN")) as broker:
+    with ScriptedBroker(SaslScript(ACCEPTS, "PLAIN")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
         assert outcome.level is Level.WARNING
         assert "sasl.mechanism=PLAIN: the password has a NUL" in outcome.text
@@ -222,7 +230,7 @@ def test_leave_with_a_password_that_has_a_nul_ends_with_a_warning() -> None:
 def test_leave_with_sasl_sends_no_credentials_to_a_broker_without_sasl() -> None:
     """The broker's ApiVersions response shows it before any credential is sent."""
     versions = {key: offered for key, offered in NEWEST.items() if key != Api.SASL_AUTHENTICATE}
-    with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN"), versions=versions) as broker:
+    with ScriptedBroker(SaslScript(ACCEPTS, "PLAIN"), versions=versions) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
         assert {request.api_key for request in broker.requests()} == {18}
@@ -234,11 +242,11 @@ def test_leave_with_sasl_authenticates_for_the_coordinator_lookup(secured_materi
     def moved(request: Received) -> Answer:
         if request.api_key != HEARTBEAT:
             return None
-        return said(request, ErrorCode.not_coordinator if request.node_id == 1 else ErrorCode.none)
+        return heartbeat_response(request, ErrorCode.not_coordinator if request.node_id == 1 else ErrorCode.none)
 
     mechanism = SaslMechanism.SCRAM_SHA_512
-    gatekeeper = Gatekeeper(moved, mechanism.value)
-    with ScriptedBroker(gatekeeper, nodes=2, tls=server_context(secured_materials, tmp_path)) as broker:
+    sasl_script = SaslScript(moved, mechanism.value)
+    with ScriptedBroker(sasl_script, nodes=2, tls=server_context(secured_materials, tmp_path)) as broker:
         broker.coordinator = 2
         request = leave_request(
             broker.servers[0],

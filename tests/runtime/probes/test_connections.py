@@ -1,4 +1,4 @@
-"""Connections of probes: each is served in time, however slow, numerous or malformed the others are."""
+"""Connections of probes: each is answered in time, however slow, numerous or malformed the other connections are."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from consumer_membership.runtime.probes import connections
 from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _peer_of, _remedy, listening
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, Told, ask, end, place
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, place
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 
 @pytest.fixture
 def at() -> Iterator[ListenAddress]:
-    """The address at which a consumer is served."""
-    probes, told = ProbeThread(), Told()
-    probes.attend(HTTP, told)
+    """The address at which the consumer's probes are served."""
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(HTTP, watched)
     yield place(probes)
-    end(probes, told)
+    end(probes, watched)
 
 
 def caller(at: ListenAddress, words: bytes = b"") -> socket.socket:
-    """A connection that sends these bytes."""
+    """Return a connection that has sent these bytes."""
     opened = socket.create_connection((at.host, at.port), PATIENCE_S)
     if words:
         opened.sendall(words)
     return opened
 
 
-def told(opened: socket.socket) -> bytes:
-    """All bytes that the connection receives until its end."""
+def received(opened: socket.socket) -> bytes:
+    """Return all bytes that the connection receives until its end."""
     heard = b""
     while chunk := opened.recv(65536):
         heard += chunk
@@ -47,12 +47,12 @@ def told(opened: socket.socket) -> bytes:
 
 
 def status(opened: socket.socket) -> str:
-    """The status code of the response."""
-    return told(opened).decode("latin-1").split(" ")[1]
+    """Return the status code of the response."""
+    return received(opened).decode("latin-1").split(" ")[1]
 
 
 def test_probe_request_may_arrive_in_pieces(at: ListenAddress) -> None:
-    """Bytes after the head of a request are not read."""
+    """Bytes after the head of the request are not read."""
     with caller(at, b"GET /li") as opened:
         assert ask(at, "/livez")[0] == 200
         opened.sendall(b"vez HTTP/1.1\r\nHost: a\r\n")
@@ -79,7 +79,7 @@ def test_probe_request_with_an_endless_head_is_rejected(at: ListenAddress) -> No
 
 
 def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request has a few seconds from its first byte to its last, however steadily its bytes arrive."""
+    """The time from the first byte of a request to its last byte is limited, however steadily the bytes arrive."""
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.2)
     with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
         opened.settimeout(0.01)
@@ -92,7 +92,7 @@ def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, m
                 pass
         assert heard.startswith(b"HTTP/1.1 408 ")
     with caller(at) as silent:
-        assert told(silent) == b""
+        assert received(silent) == b""
 
 
 def test_probe_is_answered_beside_a_thousand_silent_connections(at: ListenAddress) -> None:
@@ -104,7 +104,7 @@ def test_probe_is_answered_beside_a_thousand_silent_connections(at: ListenAddres
         assert [ask(at, path)[0] for path in ("/livez", "/readyz", "/health")] == [200, 200, 200]
         rejected = 0
         for opened in crowd[: 1_000 - MOST_CONVERSATIONS]:
-            rejected += told(opened) == b""
+            rejected += received(opened) == b""
         assert rejected == 1_000 - MOST_CONVERSATIONS
     finally:
         for opened in crowd:
@@ -113,13 +113,13 @@ def test_probe_is_answered_beside_a_thousand_silent_connections(at: ListenAddres
 
 
 def test_flood_from_one_host_does_not_end_another_hosts_probe(at: ListenAddress) -> None:
-    """The host with the most connections loses some, so a probe that is slower than the flood is answered."""
+    """The host with the most connections loses some, so a probe from another host still gets its response."""
     with caller(at, b"GET /li") as probe:
         crowd = [
             socket.create_connection((at.host, at.port), PATIENCE_S, source_address=("127.0.0.2", 0))
             for _ in range(3 * MOST_CONVERSATIONS)
         ]
-        ended = [told(opened) for opened in crowd[: 2 * MOST_CONVERSATIONS]]
+        ended = [received(opened) for opened in crowd[: 2 * MOST_CONVERSATIONS]]
         probe.sendall(b"vez HTTP/1.1\r\n\r\n")
         assert (status(probe), set(ended)) == ("200", {b""})
         for opened in crowd:
@@ -144,7 +144,7 @@ def test_probe_hosts_are_distinguished_by_address_or_ipv6_network(*, one: str, o
 def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of megabytes waits for its reader as long as a request may take; other requests are answered meanwhile."""
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.5)
-    probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), Told()
+    probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), WatchedConsumer()
     probes.attend(HTTP, consumer)
     at = place(probes)
     with caller(at, b"GET /metrics HTTP/1.1\r\n\r\n") as opened:
@@ -152,7 +152,7 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
         assert opened.recv(4) == b"HTTP"
         wait_until(
             lambda: probes._reception is not None and not probes._reception._conversations,
-            "the end of the conversation",
+            "the end of the connection",
         )
         opened.settimeout(PATIENCE_S)
         heard = 0
@@ -169,9 +169,9 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
 _FEW_FILES = """
 import resource, socket, sys
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, Told, ask, end, place
-probes, told = ProbeThread(), Told()
-probes.attend(HTTP, told)
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, place
+probes, watched = ProbeThread(), WatchedConsumer()
+probes.attend(HTTP, watched)
 at = place(probes)
 used = max(int(name) for name in __import__("os").listdir("/proc/self/fd"))
 callers = [socket.socket() for _ in range(30)]
@@ -182,7 +182,7 @@ ends = [one.recv(1) for one in callers[:10]]
 for one in callers:
     one.close()
 print(ends == 10 * [b""], ask(at, "/livez")[0])
-end(probes, told)
+end(probes, watched)
 """
 
 
@@ -194,7 +194,7 @@ def test_probes_are_answered_in_a_process_without_free_descriptors() -> None:
     assert (done.stdout, done.stderr) == ("True 200\n", "")
 
 
-# ---- where it listens ------------------------------------------------------------------------------------------------
+# ---- listening addresses ---------------------------------------------------------------------------------------------
 
 
 def test_listening_on_a_port_in_use_raises_configuration_error() -> None:
@@ -215,7 +215,7 @@ def test_listening_on_an_address_of_another_host_raises_configuration_error(host
 
 
 def test_remedy_names_a_privileged_port() -> None:
-    """The system refuses privileged ports only to a process without the right to use them; root has it."""
+    """The system refuses privileged ports only to processes without the right to use them; root has the right."""
     denied = PermissionError(errno.EACCES, "Permission denied")
     low, high = (ListenAddress(host="127.0.0.1", port=port) for port in (80, 8080))
     assert _remedy(low, denied) == "this process has no permission to listen on port 80; use port 1024 or higher"
@@ -226,8 +226,8 @@ def test_remedy_names_a_privileged_port() -> None:
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
 def test_listening_on_all_ipv6_addresses_also_serves_ipv4() -> None:
-    """A pod of a dual-stack cluster listens on [::], while [::1] is only itself."""
-    probes, consumer = ProbeThread(), Told()
+    """In a dual-stack cluster a pod listens on [::], whereas [::1] serves only IPv6."""
+    probes, consumer = ProbeThread(), WatchedConsumer()
     everywhere, itself = (ListenAddress(host=host, port=0) for host in ("::", "::1"))
     for address in (everywhere, itself):
         probes.attend(ProbeSettings(address=address), consumer)

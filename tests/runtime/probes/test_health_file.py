@@ -1,4 +1,4 @@
-"""The health file: complete at each moment, as old as the last moment without need of a restart, and of one process."""
+"""The health file: always complete, as old as the last time without need of a restart, and owned by one process."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ except ConfigurationError as error:
 
 
 def report(at: float, *, helps: bool = False) -> ProcessReport:
-    """The report of one consumer at this time."""
+    """Return the report of one consumer at this time."""
     health = health_of(V.NOT_POLLED if helps else V.IDLE, helps=helps)
     one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
     return ProcessReport(process=7, at=at, written_at=at, consumers=(one,))
 
 
 def other(path: Path) -> str:
-    """The error that another process receives for this file."""
+    """Return the error that another process receives for this file."""
     done = subprocess.run([sys.executable, "-c", _OTHER, str(path)], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def verdict(path: Path) -> str:
-    """The consumer's verdict in the file."""
+    """Return the consumer's verdict in the file."""
     found: str = json.loads(path.read_text())["consumers"][0]["verdict"]
     return found
 
 
 def test_health_file_time_is_the_last_moment_without_need_of_a_restart(tmp_path: Path) -> None:
-    """A probe needs only the file's age, while its text always has the current verdict."""
+    """A probe needs only the file's age, but its text always has the current verdict."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1_000.0))
@@ -71,7 +71,7 @@ def test_health_file_time_is_the_last_moment_without_need_of_a_restart(tmp_path:
 
 
 def test_health_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """A file that was opened before keeps its content, and no other file is left beside it."""
+    """A file that was opened before the replacement keeps its content, and no temporary file is left."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1.0))
@@ -97,7 +97,7 @@ def test_health_file_of_a_running_process_is_rejected_for_another(tmp_path: Path
 
 
 def test_health_file_does_not_follow_a_symbolic_link_at_its_temporary_name(tmp_path: Path) -> None:
-    """A shared folder may have another user's link under the temporary name."""
+    """In a shared folder, another user may have created a link with the temporary name."""
     path, precious = tmp_path / "health.json", tmp_path / "precious"
     precious.write_text("kept")
     (tmp_path / f"health.json.{os.getpid()}.tmp").symlink_to(precious)
@@ -170,7 +170,7 @@ def test_health_file_logs_a_missing_folder_once(tmp_path: Path, caplog: pytest.L
 
 
 def test_health_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
-    """Our file was moved away, and another process created its own."""
+    """If this process's file was moved away and another process created its own, that file stays."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
     file.beat(report(1.0))

@@ -21,14 +21,14 @@ V = HealthVerdict
 
 
 def report(verdict: HealthVerdict, *, helps: bool = False) -> ProcessReport:
-    """The report of one consumer."""
+    """Return the report of one consumer."""
     health = health_of(verdict, helps=helps)
     one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
     return ProcessReport(process=7, at=1.0, written_at=1.0, consumers=(one,))
 
 
 def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbose: bool = False) -> ProbeAnswer:
-    """The response for this report."""
+    """Return the response for this report."""
     request = ProbeRequest(path=path, takes_json=takes_json, is_verbose=is_verbose)
     return Pages(lambda: found).answer(request)
 
@@ -48,7 +48,7 @@ def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbos
     ],
 )
 def test_page_status_follows_the_verdict(*, verdict: HealthVerdict, helps: bool, live: int, ready: int) -> None:
-    """The tests of the report have the whole table."""
+    """This test has examples; the tests of the report have the whole table."""
     found = report(verdict, helps=helps)
     assert (page("/livez", found).status, page("/readyz", found).status) == (live, ready)
     assert page("/health", found).status == 200
@@ -71,7 +71,7 @@ def test_unknown_path_lists_the_known_paths() -> None:
 
 
 def test_metrics_page_needs_no_extra() -> None:
-    """An installation may lack the extra, and a scraped process does not load prometheus-client."""
+    """An installation may lack the metrics extra, and a scraped process does not load prometheus-client."""
     words = "import sys; from consumer_membership.runtime.probes import pages; pages.exposition(); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     imported = ran.stdout.split()
@@ -80,7 +80,7 @@ def test_metrics_page_needs_no_extra() -> None:
 
 
 def test_metrics_page_has_the_content_type_of_prometheus() -> None:
-    """Prometheus asks for this content type."""
+    """Prometheus requests this content type."""
     assert exposition()[1] == "text/plain; version=0.0.4; charset=utf-8"
     pages = Pages(lambda: report(V.IDLE), lambda: (b"up 1\n", "text/plain; version=0.0.4"))
     answer = pages.answer(ProbeRequest(path="/metrics"))
@@ -95,7 +95,7 @@ def test_head_response_has_no_body() -> None:
 
 
 def test_long_page_is_made_once_a_second() -> None:
-    """All requests within a second share the long page, but the short verdict is always current."""
+    """All requests within a second share the long page, whereas the short verdict is always current."""
     now = 0.0
     made: Iterator[HealthVerdict] = iter([V.IDLE, V.STUCK, V.FATAL, V.PAUSED, V.JOINING])
     pages = Pages(lambda: report(next(made)), clock=lambda: now)

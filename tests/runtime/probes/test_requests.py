@@ -14,7 +14,7 @@ from consumer_membership.runtime.probes.requests import (
 
 
 def head(first: str, *fields: str) -> bytes:
-    """The head of a request."""
+    """Return the head of a request."""
     return "\r\n".join([first, *fields, "", ""]).encode("latin-1")
 
 
@@ -44,7 +44,7 @@ NAMES = ("attacker.example:8080", "orders.shop.svc:8080", "10.0.0.7.attacker.exa
 
 @pytest.mark.parametrize("host", OWN_HOSTS)
 def test_read_request_accepts_a_browser_at_an_address_or_localhost(host: str) -> None:
-    """A person opens a pod's address, or a forwarded port."""
+    """A user opens a pod's address or a forwarded port."""
     assert read_request(head("GET /health HTTP/1.1", f"Host: {host}", *BROWSER)) == ProbeRequest(path="/health")
 
 
@@ -96,7 +96,7 @@ def test_read_request_accepts_a_program_at_any_host_name(host: str, fields: tupl
     ],
 )
 def test_read_request_rejects_other_methods_versions_and_protocols(first: str, status: int) -> None:
-    """A TLS client is an example of a peer that does not speak HTTP."""
+    """A TLS client, for example, does not send HTTP."""
     found = read_request(head(first))
     assert isinstance(found, ProbeAnswer)
     assert found.status == status
@@ -115,7 +115,7 @@ def test_read_request_rejects_other_methods_versions_and_protocols(first: str, s
     ],
 )
 def test_read_request_takes_json_only_if_the_client_accepts_it(*, field: str, takes: bool) -> None:
-    """Browsers, curl and the kubelet get text."""
+    """Browsers, curl and the kubelet receive text."""
     found = read_request(head("GET /livez HTTP/1.1", "Host: pod", field, "X: y"))
     assert isinstance(found, ProbeRequest)
     assert found.takes_json is takes

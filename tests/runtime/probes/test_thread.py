@@ -1,6 +1,6 @@
-"""The probe thread of a process: shared, started by the first consumer, ended with the last.
+"""The probe thread of a process: shared by its consumers, started by the first and ended with the last.
 
-Forks, and real consumers.
+The tests also cover forks and real consumers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.runtime.probes import health_file, thread
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, Told, ask, end, health_of, place
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, health_of, place
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
@@ -33,17 +33,17 @@ V = HealthVerdict
 
 
 def answering() -> set[threading.Thread]:
-    """The threads that answer probes."""
+    """Return the threads that answer probes."""
     return {one for one in threading.enumerate() if one.name == "membership probes"}
 
 
 def served() -> ListenAddress:
-    """The address at which this process's consumers are served."""
+    """Return the address at which this process's probes are served."""
     return thread.THIS_PROCESS.probes.served()[ADDRESS]
 
 
 def is_free(at: ListenAddress) -> bool:
-    """Whether no process serves probes at this address."""
+    """Return whether no process serves probes at this address."""
     try:
         ask(at, "/livez")
     except ConnectionRefusedError:
@@ -57,7 +57,7 @@ def is_free(at: ListenAddress) -> bool:
 def test_probe_address_is_shared_by_consumers_and_ends_with_the_last() -> None:
     """The address and its one thread exist until the last consumer is closed."""
     before = answering()
-    probes, first, second = ProbeThread(), Told("a"), Told("b", V.JOINING)
+    probes, first, second = ProbeThread(), WatchedConsumer("a"), WatchedConsumer("b", V.JOINING)
     probes.attend(HTTP, first)
     at = place(probes)
     assert at.port > 0
@@ -75,12 +75,12 @@ def test_probe_address_is_shared_by_consumers_and_ends_with_the_last() -> None:
 def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> None:
     """Two addresses and a file share one thread."""
     before = answering()
-    probes, told = ProbeThread(), [Told(name) for name in "abc"]
+    probes, consumers = ProbeThread(), [WatchedConsumer(name) for name in "abc"]
     other = ListenAddress(host="localhost", port=0)
     path = tmp_path / "health.json"
-    probes.attend(HTTP, told[0])
-    probes.attend(ProbeSettings(address=other), told[1])
-    probes.attend(ProbeSettings(address=other, file=str(path)), told[2])
+    probes.attend(HTTP, consumers[0])
+    probes.attend(ProbeSettings(address=other), consumers[1])
+    probes.attend(ProbeSettings(address=other, file=str(path)), consumers[2])
     assert len(answering() - before) == 1
 
     def groups(text: str) -> list[str]:
@@ -89,61 +89,61 @@ def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> N
     assert groups(ask(place(probes), "/health")[1]) == ["a"]
     assert groups(ask(place(probes, other), "/health")[1]) == ["b", "c"]
     assert groups(path.read_text()) == ["c"]
-    end(probes, *told)
+    end(probes, *consumers)
     assert not path.exists()
     assert answering() == before
 
 
 def test_health_file_is_touched_while_no_restart_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a restart would help, the file's time stays, and its text has the reason."""
+    """If a restart would help, the file's modification time stays unchanged, and its text has the reason."""
     monkeypatch.setattr(health_file, "BEAT_S", 0.02)
     monkeypatch.setattr(thread, "BEAT_S", 0.02)
     path = tmp_path / "health.json"
-    probes, told = ProbeThread(), Told()
-    probes.attend(ProbeSettings(file=str(path)), told)
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(ProbeSettings(file=str(path)), watched)
     first = path.stat().st_mtime
     wait_until(lambda: path.stat().st_mtime > first, "a newer file")
-    told.now = health_of(V.NOT_POLLED, helps=True)
+    watched.now = health_of(V.NOT_POLLED, helps=True)
     wait_until(lambda: "not_polled" in path.read_text(), "the verdict in the file")
-    stands, written = path.stat().st_mtime, path.read_text()
+    modified_at, written = path.stat().st_mtime, path.read_text()
     wait_until(lambda: path.read_text() != written, "another text in the file")
-    assert path.stat().st_mtime == stands
-    end(probes, told)
+    assert path.stat().st_mtime == modified_at
+    end(probes, watched)
 
 
 def test_probes_end_with_a_consumer_that_was_dropped() -> None:
-    """The probe thread keeps no consumer alive, and the finalizer only rings."""
+    """The probe thread keeps no consumer alive, and the finalizer only wakes the thread."""
     before = answering()
-    probes, told = ProbeThread(), Told()
-    probes.attend(HTTP, told)
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(HTTP, watched)
     at = place(probes)
     (running,) = answering() - before
-    del told
+    del watched
     probes.ring()
     running.join(PATIENCE_S)
     assert is_free(at)
 
 
 def test_probes_are_answered_beside_a_busy_thread() -> None:
-    """Python gives each thread its turn; only code that does not release the interpreter would delay a response."""
-    probes, told, is_over = ProbeThread(), Told(), threading.Event()
-    probes.attend(HTTP, told)
+    """Python gives each thread its turn; only code that holds the GIL would delay a response."""
+    probes, watched, is_over = ProbeThread(), WatchedConsumer(), threading.Event()
+    probes.attend(HTTP, watched)
     busy = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)])
     busy.start()
     assert [ask(place(probes), "/livez")[0] for _ in range(5)] == [200] * 5
     is_over.set()
     busy.join()
-    end(probes, told)
+    end(probes, watched)
 
 
 def test_probe_address_can_be_reused_at_once() -> None:
     """A consumer that is created after the last close gets the address, on another thread."""
-    probes, told = ProbeThread(), Told()
-    probes.attend(HTTP, told)
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(HTTP, watched)
     at = place(probes)
-    end(probes, told)
+    end(probes, watched)
     for _ in range(20):
-        again = Told()
+        again = WatchedConsumer()
         probes.attend(ProbeSettings(address=at), again)
         assert ask(at, "/livez")[0] == 200
         end(probes, again)
@@ -151,11 +151,11 @@ def test_probe_address_can_be_reused_at_once() -> None:
 
 
 def test_probe_address_is_closed_if_the_health_file_raises(tmp_path: Path) -> None:
-    """Everything that was opened for a consumer that cannot be created is closed."""
+    """Every resource that was opened for a consumer whose constructor raises is closed."""
     before = answering()
-    probes, told = ProbeThread(), Told()
+    probes, watched = ProbeThread(), WatchedConsumer()
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path)), told)
+        probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path)), watched)
     assert (probes.served(), answering()) == ({}, before)
 
 
@@ -165,14 +165,14 @@ def test_probe_thread_survives_a_consumer_whose_health_raises(
     """The response refers to the log, and a later request may succeed."""
     monkeypatch.setattr(thread, "BEAT_S", 0.02)
     monkeypatch.setattr(thread, "_TROUBLE_S", 0.01)
-    probes, told = ProbeThread(), Told()
-    probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), told)
-    told.now = None
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), watched)
+    watched.now = None
     assert ask(place(probes), "/livez")[0] == 500
     wait_until(lambda: "the thread continues" in caplog.text, "the fault in the log")
-    told.now = health_of(V.IDLE)
+    watched.now = health_of(V.IDLE)
     assert ask(place(probes), "/livez")[0] == 200
-    end(probes, told)
+    end(probes, watched)
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------
@@ -181,28 +181,28 @@ _FORK = """
 import os, signal, sys
 from consumer_membership.config.settings import ProbeSettings
 from consumer_membership.runtime.probes.thread import THIS_PROCESS
-from tests.runtime.probes.watched import LOOPBACK, Told, ask, end, place
-parent = Told("parent")
+from tests.runtime.probes.watched import LOOPBACK, WatchedConsumer, ask, end, place
+parent = WatchedConsumer("parent")
 settings = ProbeSettings(address=LOOPBACK, file=sys.argv[1])
 THIS_PROCESS.probes.attend(settings, parent)
 at = place(THIS_PROCESS.probes)
 ask(at, "/livez")
-lines, told = os.pipe()
+reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
     inherited = THIS_PROCESS.probes.served()
-    own = Told("child")
+    own = WatchedConsumer("child")
     THIS_PROCESS.probes.attend(ProbeSettings(address=LOOPBACK), own)
     mine = place(THIS_PROCESS.probes)
-    os.write(told, f"{inherited} {ask(mine, '/livez')[1].split()[3]} {ask(at, '/livez')[1].split()[3]}".encode())
+    os.write(writer, f"{inherited} {ask(mine, '/livez')[1].split()[3]} {ask(at, '/livez')[1].split()[3]}".encode())
     signal.pause()
-print(os.read(lines, 100).decode())
+print(os.read(reader, 100).decode())
 end(THIS_PROCESS.probes, parent)
 try:
     ask(at, "/livez")
 except ConnectionRefusedError:
     print("free")
-again = Told("parent")
+again = WatchedConsumer("parent")
 THIS_PROCESS.probes.attend(ProbeSettings(address=at, file=sys.argv[1]), again)
 print(ask(at, "/livez")[1].split()[3])
 end(THIS_PROCESS.probes, again)
@@ -224,7 +224,7 @@ def test_forked_child_serves_only_its_own_consumers_and_frees_the_parents_addres
 
 
 def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without a broker it is not ready, but a restart would not help. The log has the port."""
+    """Without a broker the consumer is not ready, but a restart would not help. The log has the port."""
     caplog.set_level(logging.INFO, "consumer_membership.session")
     path = tmp_path / "health.json"
     before = answering()
@@ -244,8 +244,8 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
         status, metrics, answer = ask(at, "/metrics")
         assert (status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
         assert 'client_id="pod-7"' in metrics
-        (told,) = json.loads(ask(at, "/health")[1])["consumers"]
-        assert (told["state"], told["would_restart_help"]) == ("JOINING", False)
+        (reported,) = json.loads(ask(at, "/health")[1])["consumers"]
+        assert (reported["state"], reported["would_restart_help"]) == ("JOINING", False)
         assert json.loads(path.read_text())["live"] is True
     assert is_free(at)
     assert not path.exists()
@@ -279,12 +279,12 @@ def test_dropped_consumer_frees_its_address_and_file(tmp_path: Path) -> None:
 
 
 def test_asyncio_consumer_serves_probes_while_its_loop_is_blocked() -> None:
-    """The same thread answers, so a blocked loop does not delay it."""
+    """The probe thread answers, so a blocked event loop does not delay the response."""
 
     async def run() -> tuple[int, ListenAddress]:
         consumer = AIOConsumer({**NOBODY, "health.http.address": ADDRESS})
         at = served()
-        status = ask(at, "/livez")[0]  # blocks the loop
+        status = ask(at, "/livez")[0]  # this call blocks the loop
         await consumer.close()
         return status, at
 
@@ -295,8 +295,8 @@ def test_asyncio_consumer_serves_probes_while_its_loop_is_blocked() -> None:
 
 def test_consumer_raises_for_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """The constructor raises, names the environment variable if there is one, and leaves no thread."""
-    probes, told = ProbeThread(), Told()
-    probes.attend(HTTP, told)
+    probes, watched = ProbeThread(), WatchedConsumer()
+    probes.attend(HTTP, watched)
     at = place(probes)
     before = set(threading.enumerate())
     with pytest.raises(KafkaException, match=f"health.http.address='{at}': port {at.port} is in use"):
@@ -306,7 +306,7 @@ def test_consumer_raises_for_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> N
         Consumer(NOBODY)
     gc.collect()
     assert {one.name for one in set(threading.enumerate()) - before} == set()
-    end(probes, told)
+    end(probes, watched)
 
 
 _WITHOUT = """

@@ -1,4 +1,4 @@
-"""A consumer as probes read it, whose health the test sets."""
+"""A consumer as the probe thread reads it; the test sets its health."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HTTP = ProbeSettings(address=LOOPBACK)
 
 
 def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = False) -> Health:
-    """A health without partitions and times."""
+    """Return a health without partitions and times."""
     return Health(
         verdict=verdict,
         since=None,
@@ -30,7 +30,7 @@ def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = Fals
     )
 
 
-class Told:
+class WatchedConsumer:
     """A consumer whose health the test sets."""
 
     def __init__(self, group_id: str = "orders", verdict: HealthVerdict = HealthVerdict.IDLE) -> None:
@@ -41,29 +41,29 @@ class Told:
         self.now: Health | None = health_of(verdict)
 
     def health(self) -> Health:
-        """The health that the test set; None raises an error."""
+        """Return the health that the test set, or raise an error if it is None."""
         if self.now is None:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("the health is unknown")
         return self.now
 
 
-def end(probes: ProbeThread, *told: Told) -> None:
+def end(probes: ProbeThread, *consumers: WatchedConsumer) -> None:
     """Close these consumers."""
-    for one in told:
+    for one in consumers:
         one.is_over = True
-    for one in told:
+    for one in consumers:
         probes.leave(one)
 
 
 def place(probes: ProbeThread, address: ListenAddress = LOOPBACK) -> ListenAddress:
-    """The address at which it is served."""
+    """Return the address at which the probe thread serves."""
     return probes.served()[str(address)]
 
 
 def ask(
     at: ListenAddress, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> tuple[int, str, http.client.HTTPResponse]:
-    """Status, body, and the rest of the response."""
+    """Send a request; return the status, the body and the rest of the response."""
     connection = http.client.HTTPConnection(at.host, at.port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=dict(headers or {}))

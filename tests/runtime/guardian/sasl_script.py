@@ -1,4 +1,4 @@
-"""The broker's half of SASL for scripted brokers: a client without a verified password receives no other response."""
+"""The broker's half of SASL for scripted brokers: only a client with a verified password receives other responses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WORDS = "Authentication failed: Invalid username or password"
 _SALT = b"salt of alice"
 
 
-class Gatekeeper:
+class SaslScript:
     """A script that knows one user, alice, and passes her requests to `then`.
 
-    With `is_genuine=False` it accepts any proof and does not know the password itself, as an impostor would.
+    With `is_genuine=False` it accepts any proof but does not know the password, as an impostor of a broker would.
     """
 
     def __init__(self, then: Script, mechanism: str, password: str = "pencil", *, is_genuine: bool = True) -> None:  # noqa: S107
@@ -27,7 +27,7 @@ class Gatekeeper:
         self._known: set[int] = set()
 
     def __call__(self, request: Received) -> Answer:
-        """The response to this request."""
+        """Return the response to this request."""
         match request.api_key:
             case 18:
                 return None
@@ -41,15 +41,15 @@ class Gatekeeper:
         return self._then(request)
 
     def _authenticate(self, request: Received) -> Answer:
-        said = request.entity.auth_bytes
+        client_message = request.entity.auth_bytes
         if self._mechanism == "PLAIN":
-            return self._end(request, b"", is_proven=said == b"\0alice\0" + self._password.encode())
+            return self._end(request, b"", is_proven=client_message == b"\0alice\0" + self._password.encode())
         server = self._servers.get(request.connection)
         if server is None:
             password = self._password if self._is_genuine else "a guess"
             server = self._servers[request.connection] = Server(self._mechanism, password, _SALT)
-            return self._reply(request, server.first(said, b"of-the-broker"))
-        final = server.final(said)
+            return self._reply(request, server.first(client_message, b"of-the-broker"))
+        final = server.final(client_message)
         if not self._is_genuine:
             return self._end(request, b"v=" + b"A" * 43 + b"=", is_proven=True)
         return self._end(request, final, is_proven=final.startswith(b"v=") and server.username == "alice")
