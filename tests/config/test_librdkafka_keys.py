@@ -7,7 +7,7 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.config.keys import OF_LIBRDKAFKA
 from consumer_membership.errors import ConfigurationError
-from tests.support.librdkafka_keys import Who, keys, verdict
+from tests.support.librdkafka_keys import HonoredBy, keys, verdict
 
 #: Where a refused key matters, and a value that asks for something.
 _TLS = {"security.protocol": "ssl"}
@@ -41,7 +41,7 @@ def test_known_librdkafka_keys_exist_in_librdkafka() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in keys() if (found := verdict(key)) is not None and found.who is Who.REFUSED]
+    "key", [key for key in keys() if (found := verdict(key)) is not None and found.honored_by is HonoredBy.REFUSED]
 )
 def test_key_documented_as_rejected_raises_configuration_error(key: str) -> None:
     """A key with the verdict "refused" raises an error that names it, in a configuration that would use it."""

@@ -18,7 +18,7 @@ from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.offered import KAFKA_4
-from tests.support.raw_requests import asked
+from tests.support.raw_requests import send
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -54,7 +54,7 @@ class Member:
             server_assignor=None,
             topic_partitions=(),
         )
-        return asked(self._broker, request, ConsumerGroupHeartbeatResponse)
+        return send(self._broker, request, ConsumerGroupHeartbeatResponse)
 
 
 def partitions(answer: ConsumerGroupHeartbeatResponse) -> int:
@@ -81,7 +81,7 @@ def test_broker_offers_the_listed_api_versions(broker: Broker) -> None:
     """6.5: The broker offers the versions of this package's APIs that tests/support/offered.py lists."""
     request = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
     offered = {
-        key.api_key: (key.min_version, key.max_version) for key in asked(broker, request, ApiVersionsResponse).api_keys
+        key.api_key: (key.min_version, key.max_version) for key in send(broker, request, ApiVersionsResponse).api_keys
     }
     line = broker.version.rpartition(".")[0]
     expected = KAFKA_4[line]

@@ -15,7 +15,7 @@ from kio.static.primitive import f64
 from consumer_membership.devbroker import Broker
 from tests.integration.grounds import Ground, on
 from tests.support.kafka import unique
-from tests.support.raw_requests import asked
+from tests.support.raw_requests import send
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def alter(broker: Broker, client_id: str, *, remove: bool) -> None:
     entity = EntityData(entity_type="client-id", entity_name=client_id)
     op = OpData(key="request_percentage", value=f64(QUOTA), remove=remove)
     request = AlterClientQuotasRequest(entries=(EntryData(entity=(entity,), ops=(op,)),), validate_only=False)
-    (entry,) = asked(broker, request, AlterClientQuotasResponse).entries
+    (entry,) = send(broker, request, AlterClientQuotasResponse).entries
     assert entry.error_code is ErrorCode.none, entry.error_message
 
 

@@ -1,8 +1,9 @@
 """Check the English of documents, docstrings and comments: `python -m tests.support.language`.
 
-codespell finds misspelled words, British spelling, and the words that this project leaves (`house_words.txt`, each with
-a suggestion). It checks single words, so the phrases of the same kind are in `PHRASES`. Code is not checked: text in
-backticks, code blocks, identifiers and strings are removed first. The stage `lint` of `python -m tests` runs this.
+codespell finds misspelled words, British spelling, and words that this project avoids (`house_words.txt`, each with a
+suggestion). codespell checks single words, so `PHRASES` has the phrases to avoid. Code is not checked: text in
+backticks, code blocks, identifiers and strings are removed first. The stage `lint` of `python -m tests` runs this
+check.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import NamedTuple
 from tests.support.documents import DOCS, EXAMPLES, README, ROOT
 
 HOUSE_WORDS = Path(__file__).with_name("house_words.txt")
-#: Words that codespell reports and this project uses: Kafka writes "acknowledgement", and Python "cancelled".
+#: Words that codespell reports but this project uses: Kafka writes "acknowledgement", and Python "cancelled".
 ACCEPTED = Path(__file__).with_name("accepted_words.txt")
-#: Phrases that this project leaves, and what to write instead.
+#: Phrases that this project avoids, each with a suggestion.
 PHRASES = {
     r"\btold\b": "receives, is notified of",
     r"\bsaid\b": "reported, logged, stated",
@@ -48,7 +49,7 @@ PHRASES = {
 }
 _CODE = re.compile(r"`[^`\n]*`|``[^`]*``|<!--.*?-->|\]\([^)\s]*\)|https?://\S+")
 _COMPILED = {re.compile(pattern, re.IGNORECASE): suggestion for pattern, suggestion in PHRASES.items()}
-#: Quotes the sentences that this project replaced.
+#: The page that quotes replaced sentences is not checked.
 EXEMPT = DOCS / "project" / "plain-english.md"
 _FENCE = re.compile(r"^[ >]*(`{3,}|~{3,})")
 _DIRECTIVE = re.compile(r"(?:noqa|type: ignore|pragma|fmt|mypy|ruff)\b.*?(?=#|$)")
@@ -87,14 +88,14 @@ def python(text: str) -> list[str]:
 
 
 def written(path: Path) -> list[str]:
-    """Return the English of a file, each line at its place and without code in backticks."""
+    """Return the lines of a file with only their English text: empty lines for code, and no text in backticks."""
     text = path.read_text()
     found = python(text) if path.suffix == ".py" else [*markdown(text)]
     return _CODE.sub(lambda code: "\n" * code[0].count("\n"), "\n".join(found)).split("\n")
 
 
 def files() -> list[Path]:
-    """Return the documents and the modules of the project, without the page that quotes its older English."""
+    """Return the documents and modules of the project, without the exempt page."""
     folders = (ROOT / "consumer_membership", ROOT / "tests", EXAMPLES, DOCS)
     found = (path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".md"})
     return [README, *sorted(path for path in found if path != EXEMPT and "__pycache__" not in path.parts)]
@@ -104,10 +105,10 @@ class Finding(NamedTuple):
     """A word or a phrase to replace.
 
     Attributes:
-        place: The file and the line.
-        words: The text that was found.
+        place: The file and the line number.
+        words: The found text.
         rule: The word of the dictionary, or the pattern of `PHRASES`.
-        suggestion: What to write instead.
+        suggestion: A replacement.
     """
 
     place: str
@@ -136,7 +137,7 @@ def findings(paths: Iterable[Path]) -> Iterator[Finding]:
 
 
 def _misspelled(folder: Path) -> Iterator[Finding]:
-    """Yield what codespell finds below the folder."""
+    """Yield the findings of codespell in this folder."""
     command = [sys.executable, "-m", "codespell_lib", "--quiet-level", "35", "--builtin", "clear,en-GB_to_en-US"]
     command += ["--dictionary", "-", "--dictionary", str(HOUSE_WORDS), "--ignore-words", str(ACCEPTED), "."]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
@@ -149,7 +150,7 @@ def _misspelled(folder: Path) -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Print the findings; return 1 if there are some."""
+    """Print the findings; return 1 if there are any."""
     found = sorted(findings(files()))
     print("\n".join(map(str, found)) if found else "no findings")
     if found:

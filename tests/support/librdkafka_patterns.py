@@ -1,4 +1,4 @@
-"""librdkafka's own pattern matching: the C library's regular expressions, called as librdkafka's `rdregex.c` does.
+"""librdkafka's pattern matching: the C library's regular expressions, called as in librdkafka's `rdregex.c`.
 
 The wheels of confluent-kafka for Linux import `regcomp` and `regexec` from the C library (`nm -D` shows it), with
 REG_EXTENDED and REG_NOSUB.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _EXTENDED, _NO_SUB = 1, 8
-#: More than any C library's regex_t.
+#: Larger than regex_t of any C library, in bytes.
 _SIZE = 512
 _LIBC = ctypes.CDLL(None)
 
@@ -29,7 +29,7 @@ def _compiled(pattern: str) -> Iterator[ctypes.Array[ctypes.c_char] | None]:
 
 
 def matches(pattern: str, names: list[str]) -> list[bool] | None:
-    """The names that match the pattern in librdkafka; None if librdkafka rejects the pattern."""
+    """Return for each name whether it matches the pattern in librdkafka; None if librdkafka rejects the pattern."""
     with _compiled(pattern) as compiled:
         if compiled is None:
             return None

@@ -1,7 +1,8 @@
-"""Ports of proxies, whose connections all end with them, also one that a client opens at that moment.
+"""Ports of proxies. When the ports are closed, all connections end, including connections that are being opened.
 
-`asyncio.start_server` is not used: it accepts a connection in a task, and a task that is canceled before its first step
-closes nothing. The client's connection then stays open, and pytest reports the socket in a later test.
+`asyncio.start_server` is not used: it serves each connection in a task, and a task that is canceled before its first
+step does not close the connection. The client's connection would stay open, and pytest would report the socket in a
+later test.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Corout
 
 
 class Listeners:
-    """The ports of one event loop, which has no other tasks than this caller's and those of the connections."""
+    """The ports of one event loop. The loop must have no tasks except the caller's task and those of connections."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
-        #: Accepted connections whose task has not begun or not ended.
+        #: Accepted connections that their task has not taken over yet.
         self._connections: set[socket.socket] = set()
-        #: An event loop keeps weak references to its tasks only.
+        #: Strong references, because an event loop keeps only weak references to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def listen(self, host: str, serve: Serve) -> int:
-        """Open a port for connections that `serve` serves; return its number."""
+        """Open a port, whose connections `serve` handles; return its number."""
         listener = socket.create_server((host, 0))
         listener.setblocking(False)
         self._listeners.append(listener)
@@ -44,14 +45,14 @@ class Listeners:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in self._connections:  # of tasks that were canceled before their first step
+        for connection in self._connections:  # their tasks were canceled before the first step
             connection.close()
         await asyncio.sleep(0)  # asyncio closes the socket of an aborted transport in its next step
 
     def _accept(self, listener: socket.socket, serve: Serve) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # the client was faster
+        except OSError:  # the client has already closed the connection
             return
         connection.setblocking(False)
         self._connections.add(connection)
@@ -65,10 +66,10 @@ class Listeners:
         try:
             transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, connection)
         finally:
-            self._connections.discard(connection)  # the transport has it
+            self._connections.discard(connection)  # the transport closes it
         writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         try:
-            with suppress(OSError):  # the broker behind a proxy is down
+            with suppress(OSError):  # the broker behind the proxy is not running
                 await serve(reader, writer)
         finally:
             writer.transport.abort()

@@ -1,7 +1,7 @@
-"""The log messages of the package, found in its code, and the page that explains them (docs/reference/log-messages.md).
+"""The log messages in the package's code, and the page that explains them (docs/reference/log-messages.md).
 
-The messages, levels and loggers of the page are generated; the last column is written by hand and kept. After a message
-has changed, run `python -m tests.support.log_messages`: it updates the page and prints the rows without an explanation.
+The messages, levels and loggers on the page are generated. The last column is written by hand, and kept. If you change
+a message, run `python -m tests.support.log_messages`: it updates the page, and prints messages without an explanation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = DOCS / "reference" / "log-messages.md"
 PACKAGE = ROOT / "consumer_membership"
 _LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
 _RECEIVER = re.compile(r"(?:^|[._])(?:log|logger|LOG|LOGGER)(?:\(\))?$")
-#: The modules that write to a logger which they receive.
+#: The modules that receive a logger as an argument, each with the name of this logger.
 _GIVEN: Mapping[str, str] = MappingProxyType(
     {
         "runtime/application/closing.py": "consumer_membership.session",
@@ -28,7 +28,7 @@ _GIVEN: Mapping[str, str] = MappingProxyType(
         "runtime/application/session_observer.py": "consumer_membership.session",
     }
 )
-#: Functions whose strings are logged elsewhere, with logger and level: of each module, the names of the functions.
+#: Functions that return texts which other modules log: module and function, with the logger and the level.
 _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = MappingProxyType(
     {
         ("runtime/application/lifetime.py", "warning"): ("consumer_membership.session", "WARNING"),
@@ -40,7 +40,7 @@ _MEMBERSHIP = "consumer_membership.membership"
 
 
 class LogMessage(NamedTuple):
-    """A message of one logger: `...` stands for each variable part."""
+    """A message of one logger; `...` replaces each variable part."""
 
     logger: str
     text: str
@@ -48,7 +48,7 @@ class LogMessage(NamedTuple):
 
 
 def messages() -> list[LogMessage]:
-    """Return every message of the package, sorted by logger and text."""
+    """Return all messages of the package, sorted by logger and text."""
     levels: dict[tuple[str, str], set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for one in _messages_of(path):
@@ -62,7 +62,7 @@ def messages() -> list[LogMessage]:
 
 
 def causes() -> dict[tuple[str, str], str]:
-    """Return the explanations of the page by logger and message."""
+    """Return the explanations on the page, by logger and message."""
     found = {}
     for part in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         logger = part.partition("\n")[0].strip("`")
@@ -76,7 +76,7 @@ def causes() -> dict[tuple[str, str], str]:
 
 
 def rendered() -> str:
-    """Return the page as it should be: its introduction, the messages of the code, and the explanations it has."""
+    """Return the current page: its introduction, the messages of the code, and its existing explanations."""
     known, current = causes(), messages()
     keys = {(one.logger, one.text) for one in current}
     spare = {key: cause for key, cause in known.items() if key not in keys}
@@ -93,7 +93,7 @@ def rendered() -> str:
 
 
 def _nearest(message: LogMessage, spare: dict[tuple[str, str], str]) -> str:
-    """Take the explanation of the former message that resembles this one; "?" if none does."""
+    """Return the explanation of the most similar removed message, and remove it from `spare`; "?" if there is none."""
     texts = [text for logger, text in spare if logger == message.logger]
     close = difflib.get_close_matches(message.text, texts, n=1, cutoff=0.6)
     return spare.pop((message.logger, close[0])) if close else "?"
@@ -169,7 +169,7 @@ def _levels(node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef | N
 
 
 def _texts(node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef | None, before: int) -> Iterator[str]:
-    """Yield the templates that an expression can have, with `...` for each variable part."""
+    """Yield the texts that an expression can evaluate to, with `...` for each variable part."""
     match node:
         case ast.Constant(value=str(text)):
             yield _plain(text)
@@ -184,7 +184,7 @@ def _texts(node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef | No
 
 
 def _assigned(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef | None, before: int) -> list[ast.expr]:
-    """The value of the nearest assignment to this name above the line, in the same function."""
+    """Return the value of the last assignment to this name before this line, in the same function."""
     found = [
         node
         for node in ast.walk(function or ast.Module(body=[], type_ignores=[]))

@@ -1,4 +1,4 @@
-"""Members of one protocol whose parts are accessible by their own names and can be replaced singly."""
+"""Members of one protocol whose parts are accessible as attributes and can be replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.protocols import CONSUMER_ONLY
 class _OpenMember(MemberCore):
     """A member that exposes the attributes of its protocol and its parts."""
 
-    #: Parts that are of another class than usual, by their names; `protocol` is the protocol's.
+    #: Classes that replace the usual classes of parts, by the names of the parts; `protocol` replaces the protocol's.
     replaced: ClassVar[Mapping[str, type]] = {}
 
     def __init__(
@@ -41,12 +41,12 @@ class _OpenMember(MemberCore):
         return getattr(owner, name)
 
     @property
-    def coordinator(self) -> Coordinator:  # type: ignore[override] # the part itself, not its address alone
+    def coordinator(self) -> Coordinator:  # type: ignore[override] # returns the part, not only its address
         """The member's knowledge of its coordinator."""
         return self.context.coordinator
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Handle an event like the member; the result omits the protocol."""
+        """Handle an event; the result has no `ProtocolChosen` effects."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, ProtocolChosen))
 
 
@@ -58,7 +58,7 @@ class Member(_OpenMember):
 
 
 def _no_member_id() -> str:
-    raise AssertionError("a classic member's id is its coordinator's to make")
+    raise AssertionError("the coordinator creates the id of a classic member")
 
 
 class ClassicMember(_OpenMember):

@@ -1,8 +1,8 @@
 """librdkafka's mock cluster in its own process: real TCP, without Java or Docker.
 
-It runs in a subprocess because a failed assertion in it would end the test run. It offers FindCoordinator up to 3,
-Metadata up to 12, OffsetFetch up to 6, ListOffsets up to 7 and ApiVersions up to 2, and forgets a member whose
-connection ends.
+It runs in a subprocess, because a failed assertion in librdkafka would end the test run. It supports FindCoordinator up
+to version 3, Metadata up to 12, OffsetFetch up to 6, ListOffsets up to 7 and ApiVersions up to 2. It removes a member
+whose connection ends.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class MockCluster:
 
     @classmethod
     def start(cls, brokers: int = 3) -> Self:
-        """Start a cluster with this number of brokers; it ends with its standard input."""
+        """Start a cluster with this number of brokers; it ends when its standard input is closed."""
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(brokers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         bootstrap_servers = process.stdout.readline().strip()
         if not bootstrap_servers:
-            raise RuntimeError(f"the mock cluster ended with code {process.wait()} before it listened")
+            raise RuntimeError(f"the mock cluster ended with exit code {process.wait()} before it listened")
         return cls(process, bootstrap_servers)
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
-        """The brokers as host and port."""
+        """The hosts and ports of the brokers."""
         pairs = (server.rsplit(":", 1) for server in self.bootstrap_servers.split(","))
         return tuple((host, int(port)) for host, port in pairs)
 

@@ -1,11 +1,11 @@
-"""Hosts: network namespaces with an address each, joined by a switch without any other connection.
+"""Simulated hosts: network namespaces with an address each, which are connected only by a virtual switch.
 
-Processes of a host reach the other hosts only by their addresses; each host has its own loopback. The switch is a
-bridge in its own namespace, so that no packet can leave. A cable can be pulled, and two hosts can be disconnected from
-each other: each then sends the other's packets to a station that does not exist, as behind a firewall that drops
-packets.
+Processes on a host can reach the other hosts only by their addresses; each host has its own loopback. The switch is a
+bridge in its own namespace, so that no packet can leave it. You can pull the cable of a host. You can also disconnect
+two hosts from each other: each host then sends packets for the other host to a MAC address that does not exist, as
+behind a firewall that drops packets.
 
-Needs Linux, root and iproute2.
+This module needs Linux, root and iproute2.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PREFIX = "cm"
 _NETWORK = "10.77.0"
 _FIRST_HOST = 10
 _CLONE_NEWNET = 0x40000000
-#: Nobody's: of the range for local use.
-_NOBODY = "02:00:00:00:00:fe"
+#: A MAC address that no host has, from the range for local use.
+_UNUSED_MAC = "02:00:00:00:00:fe"
 _NEEDS = (
-    "hosts are network namespaces, which take Linux, root and iproute2 (the command `ip`): {missing}; "
-    "provide it, or leave these tests out with --no-hosts"
+    "simulated hosts need Linux, root and iproute2 (the command `ip`): {missing}; "
+    "provide it, or deselect these tests with --no-hosts"
 )
 
 
 class Host:
-    """One machine of the network; the other hosts reach it at `address`."""
+    """One host of the network; the other hosts reach it at `address`."""
 
     def __init__(self, space: str, number: int) -> None:
         self.space = space
@@ -40,18 +40,18 @@ class Host:
 
     @property
     def path(self) -> str:
-        """The namespace as a file."""
+        """The file of the namespace."""
         return f"/run/netns/{self.space}"
 
-    def command(self, words: Sequence[str]) -> list[str]:
-        """A command line that runs this command on the host."""
-        return [_tool("ip"), "netns", "exec", self.space, *words]
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return a command line that runs this command on the host."""
+        return [_tool("ip"), "netns", "exec", self.space, *arguments]
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Move this thread to the host for the block, with the processes, threads and sockets that it creates.
+        """Move this thread to the host within the block.
 
-        They stay there.
+        Processes, threads and sockets that it creates in the block stay on the host.
         """
         with Path("/proc/thread-self/ns/net").open() as home:
             enter(self.path)
@@ -62,7 +62,7 @@ class Host:
 
 
 class Network:
-    """Hosts that reach each other; made by `network`."""
+    """Hosts that can reach each other; created by `network`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -73,7 +73,7 @@ class Network:
         _ip("-n", self._switch, "link", "set", "switch", "up")
 
     def host(self, name: str) -> Host:
-        """The host with this name, created if needed."""
+        """Return the host with this name; create it if it does not exist."""
         if name not in self._hosts:
             host = self._hosts[name] = Host(f"{self._prefix}-{name}", _FIRST_HOST + len(self._hosts))
             _ip("netns", "add", host.space)
@@ -108,8 +108,8 @@ class Network:
     def cut(self, one: Host, other: Host) -> None:
         """Drop all packets between the two hosts, in both directions."""
         for here, there in ((one, other), (other, one)):
-            words = ("lladdr", _NOBODY, "dev", "eth0", "nud", "permanent")
-            _ip("-n", here.space, "neighbour", "replace", there.address, *words)
+            options = ("lladdr", _UNUSED_MAC, "dev", "eth0", "nud", "permanent")
+            _ip("-n", here.space, "neighbour", "replace", there.address, *options)
 
     def join(self, one: Host, other: Host) -> None:
         """Connect the two hosts again."""
@@ -117,17 +117,17 @@ class Network:
             _ip("-n", here.space, "neighbour", "delete", there.address, "dev", "eth0")
 
     def remove(self) -> None:
-        """Remove the network with its links; remaining processes keep dead sockets."""
+        """Remove the network; the sockets of remaining processes no longer work."""
         for space in [self._switch, *(host.space for host in self._hosts.values())]:
             _ip("netns", "delete", space)
 
 
 @contextmanager
 def network() -> Iterator[Network]:
-    """A network without hosts, for as long as the block lasts.
+    """Create a network without hosts, which is removed at the end of the block.
 
     Raises:
-        RuntimeError: this machine does not support it; the text names what is missing.
+        RuntimeError: This machine does not support it; the text names the missing requirement.
     """
     _remove_orphans()
     try:
@@ -141,7 +141,7 @@ def network() -> Iterator[Network]:
 
 
 def enter(path: str) -> None:
-    """Move this thread, and all that it creates, into a namespace."""
+    """Move this thread into a namespace, with all processes, threads and sockets that it creates afterwards."""
     with Path(path).open() as space:
         _set_namespace(space.fileno())
 
@@ -152,7 +152,7 @@ def _set_namespace(number: int) -> None:
 
 
 def _remove_orphans() -> None:
-    """Remove the namespaces of ended test processes."""
+    """Remove the namespaces of test processes that have ended."""
     for path in Path("/run/netns").glob(f"{_PREFIX}*-*"):
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
@@ -162,9 +162,9 @@ def _remove_orphans() -> None:
 def _tool(name: str) -> str:
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     if found is None:
-        raise RuntimeError(_NEEDS.format(missing=f"there is no `{name}` here"))
+        raise RuntimeError(_NEEDS.format(missing=f"`{name}` is not installed"))
     return found
 
 
-def _ip(*words: str) -> None:
-    subprocess.run([_tool("ip"), *words], check=True, capture_output=True, text=True)
+def _ip(*arguments: str) -> None:
+    subprocess.run([_tool("ip"), *arguments], check=True, capture_output=True, text=True)

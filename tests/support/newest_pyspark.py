@@ -1,4 +1,4 @@
-"""The newest pyspark beside the installed one: pip fetches it once, and it is kept for all runs of a user."""
+"""The newest pyspark, in addition to the installed version: pip fetches it once for all runs of a user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from consumer_membership.devbroker.java import cache_folder
 
 NEWEST_PYSPARK = "4.3.0"
-#: What pyspark's extras `connect` and `pipelines` need beside it.
+#: The requirements of pyspark's extras `connect` and `pipelines`.
 _CONNECT = (
     "grpcio>=1.76",
     "grpcio-status>=1.76",
@@ -20,7 +20,7 @@ _CONNECT = (
 
 
 def newest_pyspark() -> Path:
-    """The folder to put on the path before the installed pyspark.
+    """Return the folder of the newest pyspark, to put on the path before the installed pyspark.
 
     Raises:
         RuntimeError: pip could not fetch it; the text has pip's output.
@@ -29,10 +29,10 @@ def newest_pyspark() -> Path:
 
 
 def connect_libraries() -> Path:
-    """The folder, for the path, with the libraries of Spark Connect and declarative pipelines.
+    """Return the folder with the libraries of Spark Connect and declarative pipelines, to put on the path.
 
     Raises:
-        RuntimeError: as `newest_pyspark`.
+        RuntimeError: As for `newest_pyspark`.
     """
     return _fetched("pyspark-connect", "grpc_status", *_CONNECT)
 

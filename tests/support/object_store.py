@@ -1,7 +1,7 @@
-"""A real object store with S3's API for the tests: Versity's gateway over a folder, built by Go once.
+"""A real object store with the S3 API for the tests: Versity's gateway for a folder, which Go builds once.
 
 It checks the conditions of `PutObject` under a lock for each object. It listens on loopback only, and ends with the
-thread that started it.
+context.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ObjectStore:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The options for `ParquetSink`."""
+        """The options of `ParquetSink` for this server."""
         return {
             "endpoint": self.endpoint,
             "access_key_id": _KEY,
@@ -47,16 +47,16 @@ class ObjectStore:
         }
 
     def at(self, prefix: str) -> S3Store:
-        """The objects whose names have this prefix."""
+        """Return a store of the objects whose names have this prefix."""
         return S3Store(BUCKET, prefix=prefix, config=self.options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a typed dict
 
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
-    """A server for as long as the context lasts.
+    """Run a server within the context.
 
     Raises:
-        RuntimeError: it cannot be installed or started; the text names what is missing.
+        RuntimeError: The server cannot be installed or started; the text names the missing requirement.
     """
     program = _program()
     (port,) = draw_ports(1)
@@ -64,12 +64,12 @@ def object_store() -> Iterator[ObjectStore]:
         folder = Path(name)
         for part in ("data", "data/" + BUCKET, "attributes"):
             (folder / part).mkdir()
-        words = ["--port", f"{LOOPBACK}:{port}", "--access", _KEY, "--secret", _SECRET, "--region", "us-east-1"]
+        options = ["--port", f"{LOOPBACK}:{port}", "--access", _KEY, "--secret", _SECRET, "--region", "us-east-1"]
         log = folder / "log"
         with log.open("w") as output:
-            # What belongs to an object is kept in files, for not every file system of /tmp has attributes.
+            # Attributes of objects are stored in files, because some file systems of /tmp have no extended attributes.
             process = subprocess.Popen(
-                [str(program), *words, "posix", "--sidecar", str(folder / "attributes"), str(folder / "data")],
+                [str(program), *options, "posix", "--sidecar", str(folder / "attributes"), str(folder / "data")],
                 stdout=output,
                 stderr=output,
             )
@@ -89,7 +89,7 @@ def _program() -> Path:
         if go is None:
             raise RuntimeError(_NEEDS)
         program.parent.mkdir(parents=True, exist_ok=True)
-        # A process that builds it at the same time has the same.
+        # Another process may build an equal program at the same time.
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
             built = subprocess.run(
                 [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],

@@ -1,12 +1,12 @@
-"""The order in which a run's processes get test files, and the files that one process gets together.
+"""The order in which the processes of a test run receive test files, and the files that one process runs together.
 
-Only the duration depends on it: files that are not listed here run after the listed ones.
+Only the duration of the run depends on this order. Files that are not listed here run after the listed files.
 """
 
 from __future__ import annotations
 
-#: Files that use the session of `tests/spark/conftest.py`: one process runs them all, because a second session costs a
-#: JVM of half a gigabyte, and half a minute until it is warm.
+#: Files that use the session of `tests/spark/conftest.py`. One process runs all of them, because a second session would
+#: need a JVM of 0.5 GB, and half a minute to start and warm up.
 SPARK_SESSION = (
     "tests/spark/test_group_read.py",
     "tests/spark/test_secured.py",
@@ -22,16 +22,16 @@ SPARK_SESSION = (
     "tests/spark/sinks/test_parquet.py",
 )
 
-#: The longest ones first. Neighbors use the same kind of broker, which is stopped when no file has used it for long.
+#: The longest files first. Files with the same kind of broker follow each other, because idle brokers are stopped.
 FIRST = (
     *SPARK_SESSION,
-    # Transactions; the first file waits for most of its two minutes.
+    # Transactions; the first file takes two minutes, most of them waiting.
     "tests/processing/test_transactions.py",
     "tests/integration/test_exactly_once.py",
     "tests/integration/test_kubelet.py",
-    # Rules about who may do what, as tests/spark/test_group_read.py.
+    # Brokers with ACLs, as for tests/spark/test_group_read.py.
     "tests/integration/test_static_members.py",
-    # Groups that are converted.
+    # Groups that are converted between protocols.
     "tests/integration/test_migration.py",
     "tests/test_examples.py",
     "tests/spark/test_clusters.py",
@@ -40,18 +40,18 @@ FIRST = (
     "tests/integration/test_processor_outputs.py",
     "tests/integration/test_processor_kills.py",
     "tests/processing/test_transactional_producer.py",
-    # Short sessions, or Kafka's own settings.
+    # Brokers with short sessions, or with Kafka's default settings.
     "tests/integration/test_zombies.py",
     "tests/integration/test_kills.py",
     "tests/integration/test_classic_callbacks.py",
     "tests/cli/test_timeline.py",
     "tests/devbroker/test_jvm.py",
-    # Secured listeners, as tests/spark/test_secured.py.
+    # Secured listeners, as for tests/spark/test_secured.py.
     "tests/integration/test_security.py",
     "tests/integration/test_guardian_secured.py",
     "tests/devbroker/test_listeners.py",
     "tests/integration/test_oidc.py",
-    # Strict brokers.
+    # Brokers of the kind STRICT.
     "tests/integration/test_error_messages.py",
     "tests/integration/test_epoch_of_outsiders.py",
     "tests/integration/test_full_classic_group.py",
@@ -59,7 +59,7 @@ FIRST = (
     "tests/integration/test_classic_sessions.py",
     "tests/spark/test_member.py",
     "tests/frameworks/test_frameworks.py",
-    # Rules about who may do what; the second and third file: groups of one member.
+    # Brokers with ACLs; in the second and third file also with groups of one member.
     "tests/integration/test_acls.py",
     "tests/integration/test_refusals.py",
     "tests/integration/test_membership.py",
@@ -102,11 +102,11 @@ FIRST = (
 
 
 def scope(nodeid: str) -> str:
-    """Return what one process runs together: a file, or all files of the Spark session."""
+    """Return the unit that one process runs: a file, or all files of the Spark session."""
     path = nodeid.partition("::")[0]
     return "the Spark session" if path in SPARK_SESSION else path
 
 
 def rank(path: str) -> int:
-    """Return the place of a test file; files that are not listed share the last one."""
+    """Return the position of a test file in the order; all files that are not listed have the last position."""
     return FIRST.index(path) if path in FIRST else len(FIRST)

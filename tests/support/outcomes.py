@@ -29,7 +29,7 @@ class Outcomes:
 
     @classmethod
     def read(cls, path: Path) -> Outcomes:
-        """Return the outcomes so far; none if pytest has not begun. A line that is being written is left out."""
+        """Return the outcomes so far; none if pytest has not begun. An incomplete last line is ignored."""
         found = cls()
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         for kind, value, reason in (json.loads(line) for line in lines if line.endswith("\n")):
@@ -67,7 +67,7 @@ class OutcomeWriter:
             self._write("failed", report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the outcome of one phase; the last phase ends the test. An expected failure is no skip."""
+        """Write the outcome of one phase; the last phase ends the test. Expected failures do not count as skipped."""
         if report.failed:
             self._write("failed", report.nodeid)
         elif report.skipped and not hasattr(report, "wasxfail"):
@@ -85,8 +85,8 @@ class OutcomeWriter:
 
 def _reason(report: pytest.TestReport) -> str:
     """Return the reason of a skip."""
-    words = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return words.removeprefix("Skipped: ")
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
 
 
 def skip_lines(skipped: Mapping[str, str]) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
     python -m tests.support.pictures
 
-Writes `docs/assets/demo.svg`, which shows the terminal of the demo step by step, and `docs/assets/timeline.png`, a
-screenshot of the page that `consumer-membership timeline` writes about the same group. Takes about a minute; needs a
-broker (Docker, or Java 17 with Maven), Chromium and chromedriver.
+The command writes `docs/assets/demo.svg`, which shows the terminal of the demo step by step, and
+`docs/assets/timeline.png`, a screenshot of the page that `consumer-membership timeline` writes for the same group. It
+takes about a minute, and needs a broker (Docker, or Java 17 with Maven), Chromium and chromedriver.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TIMELINE = ASSETS / "timeline.png"
 _COLUMNS = 108
 #: The size of the browser's window, in pixels.
 _WIDTH, _HEIGHT = 1200, 620
-#: How long the animation shows each step, and how long its end.
+#: How long the animation shows each step, and how long it shows the last one.
 _STEP_S, _END_S = 3.0, 7.0
-#: The events that the screen shows below its table, as the demo itself does.
+#: The number of events below the table, as in the demo.
 _EVENTS = 6
-#: Rich's own format loads a font from another host. Readers of documents must not cause requests to other hosts.
+#: Rich's default format loads a font from another host, but documents must not load files from other hosts.
 _FORMAT = """\
 <g class="frame" id="frame-{unique_id}">
 <style>
@@ -80,33 +80,33 @@ _THEME = TerminalTheme(
 
 
 class _Frames(Screen):
-    """Keep what the demo's table shows at the end of each step."""
+    """A screen of the demo that keeps its table at the end of each step."""
 
     def __init__(self) -> None:
         self._happened: deque[Text] = deque(maxlen=_EVENTS)
         self.frames: list[RenderableType] = []
-        #: Seconds from the begin of the demo to the end of the latest step.
+        #: The time from the begin of the demo to the end of the latest step, in seconds.
         self.ended_at = 0.0
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def draw(self, snapshot: GroupSnapshot) -> None:
-        """Draw nothing: only the ends of steps are kept."""
+        """Draw nothing, because only the ends of steps are kept."""
 
     def add_event(self, at: float, text: str) -> None:
-        """Keep the newest events for the next frame."""
+        """Keep the newest events for the next picture."""
         self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
 
     def end_step(self, snapshot: GroupSnapshot, number: int) -> None:
-        """Keep the picture of this moment."""
+        """Keep the current picture."""
         del number
         self.ended_at = snapshot.at
         self.frames.append(_rendered(picture(snapshot, list(self._happened))))
 
 
 def _rendered(shown: RenderableType) -> Text:
-    """Return the picture as text that no later change of a member's process can alter."""
+    """Return the picture as text, which later changes of the members do not change."""
     console = Console(width=_COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     with console.capture() as captured:
         console.print(shown)
@@ -114,7 +114,7 @@ def _rendered(shown: RenderableType) -> Text:
 
 
 def animated(frames: Sequence[RenderableType], title: str) -> str:
-    """Return one SVG that shows the frames one after the other; readers who want no motion see the last one."""
+    """Return an SVG that shows the frames one after the other; users who prefer reduced motion see the last frame."""
     height = max(len(Console(width=_COLUMNS).render_lines(frame, pad=False)) for frame in frames)
     seconds = [*([_STEP_S] * (len(frames) - 1)), _END_S]
     total = sum(seconds)
@@ -129,7 +129,7 @@ def animated(frames: Sequence[RenderableType], title: str) -> str:
         parts.append(re.sub(r"<desc>.*?</desc>\n", "", svg))
         size = re.search(r"<desc>(\S+) (\S+)</desc>", svg)
         first, last = begin / total * 100, (begin + lasts) / total * 100
-        # With `step-end`, each value holds until the next key.
+        # With `step-end`, each value applies until the next key.
         rules += [
             f"@keyframes k{number} {{",
             "0% { visibility: hidden; }",
@@ -160,10 +160,10 @@ def animated(frames: Sequence[RenderableType], title: str) -> str:
 
 
 def run_demo(page: Path) -> list[RenderableType]:
-    """Run the demo and return what it showed; write the timeline of its group to `page`.
+    """Run the demo and return its pictures; write the timeline of its group to `page`.
 
     Raises:
-        RuntimeError: if the demo's check failed, or the timeline did not see the group.
+        RuntimeError: The demo's check or the timeline command failed.
     """
     name, screen, options = f"demo-{uuid.uuid4().hex[:8]}", _Frames(), DemoOptions()
     with demo_cluster(None, None, topic=name, partitions=options.partitions, group=name) as cluster:
@@ -178,7 +178,7 @@ def run_demo(page: Path) -> list[RenderableType]:
 
 
 def screenshot(page: Path, picture: Path) -> None:
-    """Write what a browser shows of the page."""
+    """Write a screenshot of the page in a browser."""
     with browser_with(page, width=_WIDTH, height=_HEIGHT) as browser:
         picture.write_bytes(browser.get_screenshot_as_png())
 

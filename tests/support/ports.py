@@ -1,4 +1,4 @@
-"""Ports without a response."""
+"""Ports that never respond."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 @contextmanager
 def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
-    """A port that accepts connections (the kernel does) and never responds."""
+    """Open a port that never responds; the kernel accepts its connections."""
     with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
         listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
         listener.listen()
@@ -18,7 +18,7 @@ def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
 
 @contextmanager
 def unused_port() -> Iterator[int]:
-    """A port on which no process listens, reserved against other processes."""
+    """Reserve a port on which no process listens; other processes cannot get it."""
     with closing(socket.socket()) as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

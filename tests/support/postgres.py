@@ -1,8 +1,8 @@
-"""A real PostgreSQL for the tests: an existing server, or one that is started here and ends with them.
+"""A real PostgreSQL for the tests: an existing server, or a server that this module starts.
 
-In this order: the server that `POSTGRES_CONNINFO` names; `initdb` and `postgres` on the PATH or where Debian puts them;
-the binaries that Maven Central has, by `mvn`. A server that is started here listens on one address only (loopback,
-unless another is asked for), requires a password, and ends with the thread that started it.
+The server is, in this order: the server that `POSTGRES_CONNINFO` names; a server with `initdb` and `postgres` from the
+PATH or from Debian's folder; a server with binaries that `mvn` fetches from Maven Central. A started server listens on
+one address only (loopback by default), requires a password, and ends with the context.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 from tests.support.waiting import PATIENCE_S, wait_until_served
 
-PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that lives as long as the tests
+PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that runs only during the tests
 _NEEDS = (
-    "a PostgreSQL server is needed: set POSTGRES_CONNINFO to one, or install one (initdb and postgres on the PATH or"
-    " in /usr/lib/postgresql/*/bin), or have mvn fetch its binaries"
+    "a PostgreSQL server is needed: set POSTGRES_CONNINFO, or install a server (initdb and postgres on the PATH or in"
+    " /usr/lib/postgresql/*/bin), or install mvn, which fetches the binaries"
 )
 _FETCH_S = 300.0
 _ARTIFACT_VERSION = "17.5.0"
@@ -46,9 +46,9 @@ _POM = """\
 </project>
 """
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}
-# PostgreSQL refuses to run as root. An own process does this and not a function before exec, for there are threads
-# here. Linux ends the server when its starter is gone: SIGQUIT, so that it leaves nothing behind (the id goes first:
-# a change of it takes the order back).
+# PostgreSQL refuses to run as root. A separate process changes the user, because a function before exec (preexec_fn) is
+# not safe in a process with threads. Linux sends SIGQUIT to the server when its starter ends, so that its child
+# processes also end. The user is changed first, because a change of the user id resets this setting.
 _LAUNCH = """
 import ctypes, os, signal, sys
 starter, user, group, *command = sys.argv[1:]
@@ -59,17 +59,17 @@ if os.getuid() == 0:
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
     if os.getppid() != int(starter):
-        sys.exit("whoever wanted this is gone")
+        sys.exit("the process that started this one has ended")
 os.execv(command[0], command)
 """
 
 
 @contextmanager
 def postgres(host: str = LOOPBACK) -> Iterator[str]:
-    """A server's connection string, for as long as the context lasts; it listens on this address of the machine.
+    """Run a server that listens on this address, within the context; yield its connection string.
 
     Raises:
-        RuntimeError: no server exists or can be started; the text names what is missing.
+        RuntimeError: No server exists or can be started; the text names the missing requirement.
     """
     if host == LOOPBACK and (given := os.environ.get("POSTGRES_CONNINFO")):
         yield given
@@ -86,10 +86,20 @@ def postgres(host: str = LOOPBACK) -> Iterator[str]:
 @contextmanager
 def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str) -> Iterator[str]:
     data, log = folder / "data", folder / "log"
-    words = folder / "password"
-    words.write_text(PASSWORD)
+    password_file = folder / "password"
+    password_file.write_text(PASSWORD)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(user.pw_uid), str(user.pw_gid)]
-    init = ["-D", str(data), "-U", "tester", f"--pwfile={words}", "--auth=scram-sha-256", "-E", "UTF8", "--no-locale"]
+    init = [
+        "-D",
+        str(data),
+        "-U",
+        "tester",
+        f"--pwfile={password_file}",
+        "--auth=scram-sha-256",
+        "-E",
+        "UTF8",
+        "--no-locale",
+    ]
     made = subprocess.run(
         [*launch, str(bin_folder / "initdb"), *init, "--no-sync"],
         capture_output=True,
@@ -101,7 +111,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
     if made.returncode:
         raise RuntimeError(f"{bin_folder / 'initdb'} failed:\n{made.stdout}{made.stderr}")
     with (data / "pg_hba.conf").open("a") as rules:
-        # The hosts in the address's network; those of loopback are listed already.
+        # Allows hosts in the network of the address; initdb already allows loopback.
         rules.write("host all all samenet scram-sha-256\n")
     (port,) = draw_ports(1, host=host)
     settings = {
@@ -111,7 +121,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
         "fsync": "off",
         "shared_buffers": "32MB",
     }
-    options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
     with log.open("wb") as output:
         server = subprocess.Popen(
             [*launch, str(bin_folder / "postgres"), "-D", str(data), *options],
@@ -127,20 +137,20 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str)
         )
         yield conninfo
     finally:
-        # A fast shutdown: sessions are ended, not waited for.
+        # A fast shutdown ends sessions instead of waiting for them.
         server.send_signal(signal.SIGINT)
         server.wait(PATIENCE_S)
 
 
 def _installed() -> Path | None:
-    """The folder of an installed server's programs."""
+    """Return the folder of an installed server's programs; None if no server is installed."""
     found = [Path(path).resolve().parent for path in filter(None, [shutil.which("initdb")])]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((folder for folder in found if {"initdb", "postgres"} <= {p.name for p in folder.iterdir()}), None)
 
 
 def _fetched(folder: Path) -> Path:
-    """The folder of the programs that Maven fetched, unpacked below `folder`, where its users can reach them."""
+    """Return the folder of the programs that Maven fetched, unpacked into a folder that the server's user can read."""
     jar = _jar()
     with zipfile.ZipFile(jar) as outer:
         (name,) = (name for name in outer.namelist() if name.endswith(".txz"))

@@ -1,8 +1,8 @@
-"""A program with a processor, for tests of its end.
+"""A program with a processor, for tests of how it ends.
 
-Call it as `python -m tests.support.processor_program SERVERS TOPIC GROUP KIND`.
-KIND is `threads` or `coroutines`. The handler writes `began VALUE` and `ended VALUE`. The record with the value `held`
-waits until a line arrives on stdin.
+Run it with `python -m tests.support.processor_program SERVERS TOPIC GROUP KIND`. KIND is `threads` or `coroutines`. The
+handler writes `began VALUE` and `ended VALUE`. For a record with the value `held`, it waits until a line arrives on
+stdin.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from consumer_membership.processing import AsyncProcessor, Processor
 
 _PR_SET_PDEATHSIG = 1
 _released = threading.Event()
-#: The same for the coroutine, which waits on its own loop.
+#: The event for which a coroutine waits on its event loop, instead of `_released`.
 _on_loop = asyncio.Event()
 _loops: list[asyncio.AbstractEventLoop] = []
 
 
-def say(text: str) -> None:
+def write_line(text: str) -> None:
     """Write one line to stdout."""
     os.write(1, f"{text}\n".encode())
 
@@ -33,19 +33,19 @@ def say(text: str) -> None:
 def handle(record: Message) -> None:
     """Handle a record on a thread."""
     value = bytes(record.value() or b"").decode()
-    say(f"began {value}")
+    write_line(f"began {value}")
     if value == "held":
         _released.wait()
-    say(f"ended {value}")
+    write_line(f"ended {value}")
 
 
 async def handle_on_loop(record: Message) -> None:
     """Handle a record as a coroutine."""
     value = bytes(record.value() or b"").decode()
-    say(f"began {value}")
+    write_line(f"began {value}")
     if value == "held":
         await _on_loop.wait()
-    say(f"ended {value}")
+    write_line(f"ended {value}")
 
 
 def read_release() -> None:
@@ -64,7 +64,7 @@ async def run_on_loop(config: dict[str, object], topic: str) -> None:
 
 
 def main() -> None:
-    """Run until a signal."""
+    """Run the processor until a signal ends it."""
     servers, topic, group, kind = sys.argv[1:]
     threading.Thread(target=read_release, daemon=True).start()
     config: dict[str, object] = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
@@ -73,7 +73,7 @@ def main() -> None:
             processor.run()
     else:
         asyncio.run(run_on_loop(config, topic))
-    say("returned")
+    write_line("returned")
 
 
 if __name__ == "__main__":

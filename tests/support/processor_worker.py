@@ -1,8 +1,8 @@
-"""A processor in a process of its own, whose handler logs its calls (`tests.support.handler_calls`).
+"""A processor in its own process, whose handler logs its calls (`tests.support.handler_calls`).
 
     python -m tests.support.processor_worker '{"config": {...}, "topic": "...", ...}'
 
-It ends with SIGTERM, or is killed.
+It runs until SIGTERM, or until it is killed.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tests.support.handler_calls import CallLog, Kind
 if TYPE_CHECKING:
     from confluent_kafka import Message
 _PR_SET_PDEATHSIG = 1
-#: The numbers of the keys that are not like the others.
+#: The numbers of special keys: with many records, with slow handlers, and with handlers that always fail.
 HOT, SLOW, POISON = 0, 1, 2
-#: How often a poison record is tried.
+#: The number of attempts for a poison record.
 ATTEMPTS = 2
 _RETRY_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one worker does.
+    """The arguments of a worker.
 
     Attributes:
-        config: The configuration of its processor.
+        config: The configuration of the processor.
         topic: The topic.
         dead_letters: The topic for dead letters.
-        log: The file of its calls.
-        record_s: How long a record takes.
-        slow_s: How long a record of the slow key takes.
-        reads_metadata: Whether it skips the records that an earlier owner has finished beyond the committed offset.
+        log: The file for the log of handler calls.
+        record_s: How long the handler of a record takes.
+        slow_s: How long the handler of a record with the slow key takes.
+        reads_metadata: Whether the worker skips records that an earlier owner has finished beyond the committed offset.
         concurrency: The number of threads, coroutines or processes.
-        kind: Which of them run the handlers.
-        results: The topic to which handlers write one result for each record, in transactions; None: they write none.
+        kind: Whether threads, coroutines or processes run the handlers.
+        results: The topic to which handlers write one result for each record, in transactions; None: no results.
     """
 
     config: dict[str, object]
@@ -68,23 +68,23 @@ class Job:
 
 
 class PoisonError(Exception):
-    """A record that no attempt can handle."""
+    """The error of a record whose handler always fails."""
 
 
 class LoggedCalls:
-    """Logs the beginning and the end of each call; a copy in a worker process opens the file again."""
+    """Logs the begin and the end of each call. A copy in a worker process opens the file again."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._log = CallLog(Path(job.log))
 
     def __reduce__(self) -> tuple[type[LoggedCalls], tuple[Job]]:
-        """Return what a worker process makes its copy of."""
+        """Return the class and the arguments for a copy in a worker process."""
         return type(self), (self.job,)
 
     @contextmanager
     def call(self, record: Message, context: HandlerContext) -> Iterator[float]:
-        """Log a call that takes the time in the context, in seconds.
+        """Log a call, and yield the time that it has to take, in seconds.
 
         Raises:
             PoisonError: The record has the poison key.
@@ -99,14 +99,14 @@ class LoggedCalls:
         self._log.note(Kind.SUCCEEDED, *which)
 
     def result_of(self, record: Message) -> OutputRecord | None:
-        """Return the result of a record, if results are written: its partition and offset."""
+        """Return the result of a record, with its partition and offset; None if no results are written."""
         if self.job.results is None:
             return None
         return OutputRecord(self.job.results, b"%d %d" % (record.partition() or 0, record.offset() or 0))
 
 
 class FunctionHandler(LoggedCalls):
-    """A function: on threads, or in worker processes."""
+    """A handler function for threads or worker processes."""
 
     def __call__(self, record: Message, context: HandlerContext) -> OutputRecord | None:
         """Handle one record and return its result."""
@@ -116,7 +116,7 @@ class FunctionHandler(LoggedCalls):
 
 
 class CoroutineHandler(LoggedCalls):
-    """A coroutine function."""
+    """A handler that is a coroutine function."""
 
     async def __call__(self, record: Message, context: HandlerContext) -> OutputRecord | None:
         """Handle one record and return its result."""
@@ -126,13 +126,13 @@ class CoroutineHandler(LoggedCalls):
 
 
 def main() -> None:
-    """Run the processor of the job on the command line."""
+    """Run the processor with the arguments on the command line."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     job = Job(**json.loads(sys.argv[1]))
     if not job.reads_metadata:
-        # As an owner that is another client: the commits are the same, and the next owner takes their offsets alone.
-        poll_loop.decode = lambda _, __: None  # type: ignore[attr-defined, assignment]  # where it is used
+        # Ignores the metadata of commits, as another client does, which only reads the committed offsets.
+        poll_loop.decode = lambda _, __: None  # type: ignore[attr-defined, assignment]  # replaced in its module
     with Processor(
         job.config,
         [job.topic],

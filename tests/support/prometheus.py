@@ -22,7 +22,7 @@ from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 from tests.support.waiting import wait_until_served
 
-_FETCH_S, _ANSWER_S = 300.0, 10.0
+_FETCH_S, _RESPONSE_S = 300.0, 10.0
 _NEEDS = "Prometheus is needed: put its program on the path (Debian's package `prometheus` has it)"
 _SETTINGS = """
 global: {{scrape_interval: 1s}}
@@ -34,44 +34,44 @@ scrape_configs:
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A server that scrapes each second."""
+    """A server that scrapes its target each second."""
 
     url: str
 
     def numbers(self, query: str) -> list[str]:
-        """The values of an instant query's series, as Prometheus writes them; an invalid query raises `ValueError`."""
-        where = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        """Return the values of an instant query as texts; raise `ValueError` if the query is invalid."""
+        url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         try:
-            with urllib.request.urlopen(where, timeout=_ANSWER_S) as answer:  # noqa: S310 - loopback
-                said = json.load(answer)
-        except urllib.error.HTTPError as refused:
-            raise ValueError(f"{query}: {refused.read().decode()}") from refused
-        return [series["value"][1] for series in said["data"]["result"]]
+            with urllib.request.urlopen(url, timeout=_RESPONSE_S) as response:  # noqa: S310 - loopback
+                content = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"{query}: {error.read().decode()}") from error
+        return [series["value"][1] for series in content["data"]["result"]]
 
 
 @contextmanager
 def prometheus(target: str) -> Iterator[Prometheus]:
-    """A server that scrapes `target` (HOST:PORT), for as long as the context lasts.
+    """Run a server that scrapes `target` (HOST:PORT), within the context.
 
     Raises:
-        RuntimeError: it cannot be installed or started; the text names what is missing.
+        RuntimeError: The server cannot be installed or started; the text names the missing requirement.
     """
     program = _program()
     (port,) = draw_ports(1)
     with tempfile.TemporaryDirectory(prefix="prometheus-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "settings.yml").write_text(_SETTINGS.format(target=target))
-        words = [f"--config.file={folder / 'settings.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+        options = [f"--config.file={folder / 'settings.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
         log = folder / "log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [str(program), *words, f"--web.listen-address={LOOPBACK}:{port}"], stdout=output, stderr=output
+                [str(program), *options, f"--web.listen-address={LOOPBACK}:{port}"], stdout=output, stderr=output
             )
             try:
                 server = Prometheus(f"http://{LOOPBACK}:{port}")
-                # Until it has read what it keeps it refuses, which is a ValueError here.
-                ask = partial(server.numbers, "vector(1)")
-                wait_until_served("Prometheus", process, log, ask, (OSError, ValueError))
+                # Prometheus responds with errors until it has read its stored data; then `numbers` raises ValueError.
+                query = partial(server.numbers, "vector(1)")
+                wait_until_served("Prometheus", process, log, query, (OSError, ValueError))
                 yield server
             finally:
                 process.kill()
@@ -79,15 +79,15 @@ def prometheus(target: str) -> Iterator[Prometheus]:
 
 
 def promtool(*arguments: str | Path) -> str:
-    """The output of `promtool` with these arguments.
+    """Return the output of `promtool` with these arguments.
 
     Raises:
-        RuntimeError: it failed, or it cannot be installed; the text has its output.
+        RuntimeError: `promtool` failed, or cannot be installed; the text has the output.
     """
-    words = [str(_program("promtool")), *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    command = [str(_program("promtool")), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_RESPONSE_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -102,7 +102,7 @@ def _program(name: str = "prometheus") -> Path:
         if apt is None or unpack is None:
             raise RuntimeError(_NEEDS)
         kept.mkdir(parents=True, exist_ok=True)
-        # Unpacked, not installed: its package would start a service.
+        # The package is only unpacked, because its installation would start a service.
         with tempfile.TemporaryDirectory(dir=kept) as folder:
             _run([apt, "download", "prometheus"], Path(folder))
             (package,) = Path(folder).glob("*.deb")
@@ -110,7 +110,7 @@ def _program(name: str = "prometheus") -> Path:
     return program
 
 
-def _run(words: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=_FETCH_S, check=False)
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_FETCH_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{_NEEDS}; {' '.join(words)} said: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{_NEEDS}; {' '.join(command)} failed: {done.stderr[-2000:]}")

@@ -1,4 +1,4 @@
-"""The group protocols that tests choose."""
+"""Settings of the group protocol for tests."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""A TCP proxy between one client and the broker, whose network can be cut and restored.
+"""A TCP proxy between one client and the broker, which can cut and restore the network.
 
-All connections of the client, including librdkafka's, go through the proxy, because it replaces the broker's address in
-responses by its own (`with_own_port`). There are two kinds of cuts: `hold_from` pulls the cable, so that no
-connection is reset and sent bytes arrive late, as TCP resends them; `cut` is a firewall that resets every connection.
-`delay` holds back a single request: its client has given it up, or sent it again, and the broker still receives it.
-`silence` holds only the connections that carry requests of some kinds, as if the node at their end were cut off.
+All connections of the client, including librdkafka's, go through the proxy, because it replaces the broker's port in
+responses by its own port (`with_own_port`). These methods disturb the network:
+
+- `hold_from` acts like a pulled cable: no connection is reset, and sent bytes arrive later, because TCP resends them.
+- `cut` acts like a firewall that resets all connections.
+- `delay` holds a single request, which the broker receives after the client has given up or repeated it.
+- `silence` holds the connections with requests of some kinds, as if the node behind these connections were cut off.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from typing import Self
 from tests.support.listeners import Listeners
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: Api keys.
+#: API keys.
 FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 8, 9, 10
 INIT_PRODUCER_ID, END_TXN = 22, 26
 TXN_OFFSET_COMMIT, HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 28, 68, 69
 DESCRIBE_GROUPS = 15
 
 _SIZE = struct.Struct(">i")
-#: SO_LINGER on, zero seconds: close means reset.
+#: SO_LINGER with zero seconds: closing the socket resets the connection.
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -43,7 +45,7 @@ def with_own_port(frame: bytes, host: str, port: int, own_port: int) -> bytes:
 
 
 class Proxy:
-    """A proxy before one broker with one node; a context manager."""
+    """A proxy in front of one broker with one node; a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -60,14 +62,14 @@ class Proxy:
         self._resets_late = False
         self._late: bytes | None = None
         self._silences: frozenset[int] = frozenset()
-        self._speaks = asyncio.Event()
+        self._is_not_silenced = asyncio.Event()
         self._sockets: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
-        #: Requests that wait for the network's return, by api key.
+        #: The number of requests that wait until the network is restored, by API key.
         self.held: Counter[int] = Counter()
-        #: Requests that were passed on.
+        #: The number of requests that were sent to the broker, by API key.
         self.passed: Counter[int] = Counter()
-        #: How many connections were tried in vain.
+        #: The number of connections that were reset immediately.
         self.refused = 0
 
     def __enter__(self) -> Self:
@@ -86,7 +88,7 @@ class Proxy:
         return f"{self._host}:{self._own_port}"
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until this holds; a failure names `what`."""
+        """Wait until the condition holds; a failure names `what`."""
         wait_until(
             condition,
             what,
@@ -97,7 +99,7 @@ class Proxy:
     # ---- the network ----
 
     def hold_from(self, kind: int) -> None:
-        """Hold back everything from the next request of this kind on, including that request."""
+        """From the next request of this kind on, hold all requests and responses, including this request."""
 
         def begin() -> None:
             self._holds_from = kind
@@ -115,16 +117,16 @@ class Proxy:
         self._do(begin)
 
     def heal(self, *, forgets: bool = False) -> None:
-        """Pass everything again, and deliver held bytes.
+        """Restore the network, and deliver held requests and responses.
 
-        With `forgets` the earlier connections stay silent forever, as behind a router that lost its tables.
+        With `forgets`, existing connections stay silent permanently, as behind a router that lost its tables.
         """
 
         def end() -> None:
             self._resets = False
             self._holds_from = None
             self._silences = frozenset()
-            self._speaks.set()
+            self._is_not_silenced.set()
             if forgets:
                 self._passes = asyncio.Event()
             self._passes.set()
@@ -132,18 +134,18 @@ class Proxy:
         self._do(end)
 
     def silence(self, kinds: frozenset[int]) -> None:
-        """Hold each connection from its next request of these kinds on, until `heal`; other connections continue."""
+        """Hold each connection from its next request of these kinds until `heal`; other connections continue."""
 
         def begin() -> None:
             self._silences = kinds
-            self._speaks.clear()
+            self._is_not_silenced.clear()
 
         self._do(begin)
 
     def delay(self, kind: int, *, resets: bool) -> None:
-        """Hold the next request of this kind until `arrive`, while later bytes pass.
+        """Hold the next request of this kind until `arrive`, while requests on other connections pass.
 
-        The client sees its connection reset, or silent until the client closes it.
+        With `resets`, the client's connection is reset; otherwise it is silent until the client closes it.
         """
 
         def begin() -> None:
@@ -157,18 +159,18 @@ class Proxy:
         return self._late is not None
 
     def arrive(self) -> bytes:
-        """Deliver the late request to the broker; return its response after the correlation id."""
+        """Send the late request to the broker; return the part of its response after the correlation id."""
         self.wait(lambda: self.is_late, "a late request")
         late, self._late = self._late, None
         assert late is not None
         with socket.create_connection((self._host, self._port), PATIENCE_S) as connection:
             connection.sendall(late)
-            with connection.makefile("rb") as answers:
-                (size,) = _SIZE.unpack(answers.read(_SIZE.size))
-                return answers.read(size)[_SIZE.size :]
+            with connection.makefile("rb") as responses:
+                (size,) = _SIZE.unpack(responses.read(_SIZE.size))
+                return responses.read(size)[_SIZE.size :]
 
     def _do(self, action: Callable[[], None]) -> None:
-        """Run this on the loop, and return when it is done."""
+        """Run the action on the event loop, and return when it is done."""
         is_done = threading.Event()
 
         def act() -> None:
@@ -236,7 +238,7 @@ class Proxy:
                     if self._resets_late:
                         _reset(client)
                     else:
-                        # What else the client says on it is lost.
+                        # Later requests on this connection are lost.
                         await reader.read(-1)
                     return
                 if kind == self._holds_from:
@@ -245,7 +247,7 @@ class Proxy:
                     self._note(lambda: self.held.update([kind]))  # noqa: B023 - called at once
                     await passes.wait()
                     if kind in self._silences:
-                        await self._speaks.wait()
+                        await self._is_not_silenced.wait()
                     self._note(lambda: self.held.subtract([kind]))  # noqa: B023 - called at once
                 writer.write(frame)
                 self._note(lambda: self.passed.update([kind]))  # noqa: B023 - called at once

@@ -1,4 +1,4 @@
-"""One request on its own connection, written with kio's schemas instead of this package."""
+"""Send one request on its own connection, with kio's schemas instead of this package."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 from consumer_membership.devbroker import Broker
 from tests.support.waiting import PATIENCE_S
 
-AnswerT = TypeVar("AnswerT", bound=ResponsePayload)
+ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 
-def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> AnswerT:
-    """Send one request on its own connection and return the response."""
+def send(broker: Broker, request: RequestPayload, response: type[ResponseT]) -> ResponseT:
+    """Send one request on its own connection and return the response, which has this type."""
     host, _, port = broker.bootstrap_servers.partition(":")
     body = BytesIO()
     entity_writer(type(request))(body, request)
-    # No client id, no tags.
+    # The header has no client id and no tags.
     frame = struct.pack(">hhihb", request.__api_key__, request.__version__, 1, -1, 0) + body.getvalue()
     with (
         socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
-        connection.makefile("rb") as replies,
+        connection.makefile("rb") as stream,
     ):
         connection.sendall(struct.pack(">i", len(frame)) + frame)
-        reply = replies.read(int.from_bytes(replies.read(4), "big"))
-    # The correlation id, and tags where the answer's header is flexible, which that of ApiVersions never is.
-    return entity_reader(answer)(reply, 4 if answer is ApiVersionsResponse else 5)[0]
+        data = stream.read(int.from_bytes(stream.read(4), "big"))
+    # A response begins with the correlation id and, except in ApiVersions, with one byte for the header's tags.
+    return entity_reader(response)(data, 4 if response is ApiVersionsResponse else 5)[0]

@@ -1,4 +1,4 @@
-"""Recordings of members in tests on real brokers, replayed: each recording must have the same effects."""
+"""Replay the recordings of members on real brokers: the replay must have the same effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def assert_replays(path: Path) -> None:
 
 
 def assert_all_replay(folder: Path) -> int:
-    """Assert this for each file of the folder, which may be missing; return the number of files."""
+    """Assert that each file of the folder, which may be missing, replays; return the number of files."""
     paths = sorted(folder.glob("*.gz"))
     for path in paths:
         assert_replays(path)
@@ -30,6 +30,6 @@ def assert_all_replay(folder: Path) -> int:
 
 
 def assert_consumer_replays(consumer: Consumer) -> None:
-    """Assert this for the recording of this consumer so far."""
+    """Assert that the recording of this consumer so far replays."""
     with tempfile.TemporaryDirectory() as folder:
         assert_replays(consumer.dump(folder))

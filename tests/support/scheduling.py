@@ -1,4 +1,4 @@
-"""The assignment of test files to a run's processes: those of one Spark session to one process, others to any."""
+"""The assignment of test files to the processes of a test run: one process runs all files of the Spark session."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist's types are not checked
-    """xdist's scheduling by file, except that a test during which its process ended fails and is not restarted.
+    """Scheduling by file. Unlike in xdist, a test fails and is not repeated if its process ends during the test.
 
-    xdist gives the unfinished tests of the process to others, including that test: a test that hangs until its time
-    limit would hang in one process after another.
+    xdist reassigns all unfinished tests of the process, including that test. A test that hangs until its time limit
+    would then hang in one process after another.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Reassign the tests that this process had not begun.
+        """Reassign the tests that this process has not begun.
 
-        Return the test during which it ended, None at a regular end.
+        Return the test during which it ended; None if it did not end during a test.
         """
         for unit in self.assigned_work[node].values():
             for nodeid, is_done in unit.items():

@@ -1,12 +1,12 @@
 # This module uses `Any`, because entities of many versions share no type.
-"""A small broker over real TCP whose responses a test writes.
+"""A small broker over real TCP; a test determines its responses.
 
-`ScriptedBroker(script)` runs one or more nodes in one thread. Each request is decoded with kio and given to the script,
-which returns the action: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, `Later` (answer when a
-gate opens), or `Last` (answer and disconnect). If it returns None, the broker itself responds to the requests that
-every client sends first: ApiVersions, Metadata, FindCoordinator.
+`ScriptedBroker(script)` runs one or more nodes in one thread. It decodes each request with kio and passes it to the
+script, which returns the action: a response entity, `DROP` (never respond), `DISCONNECT`, `Raw` bytes, `Later` (respond
+when a gate opens), or `Last` (respond and disconnect). If the script returns None, the broker itself responds to the
+requests that every client sends first: ApiVersions, Metadata, FindCoordinator.
 
-The script runs on the broker's thread, one request at a time, so it may keep state: a fake coordinator is a script.
+The broker's thread calls the script for one request at a time, so a script may have state, like a fake coordinator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kio.serial import entity_reader, entity_writer
 
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: What a broker of 4.3 offers of the APIs that this package calls (rules 6.5).
+#: The versions that a broker of Kafka 4.3 supports of the APIs that this package calls (rules 6.5).
 NEWEST: Mapping[int, tuple[int, int]] = {
     2: (1, 11),
     3: (0, 13),
@@ -63,7 +63,7 @@ SIZE_BYTES = 4
 class Silence(Enum):
     """No response."""
 
-    DROP = "never answer; the connection stands"
+    DROP = "never respond, and keep the connection open"
     DISCONNECT = "close the connection"
 
 
@@ -71,7 +71,7 @@ DROP, DISCONNECT = Silence.DROP, Silence.DISCONNECT
 
 
 class Gate:
-    """Holds responses back until a test opens it, from any thread."""
+    """Holds responses until a test opens it, from any thread."""
 
     def __init__(self) -> None:
         self._opened: Future[None] = Future()
@@ -125,7 +125,7 @@ class Last:
     answer: Any
 
 
-#: A response entity, Silence, Raw, Later, Last, or None for the broker's own answer.
+#: A response entity, Silence, Raw, Later, Last, or None for the broker's default response.
 Answer: TypeAlias = Any
 Script: TypeAlias = Callable[[Received], Answer]
 
@@ -142,9 +142,9 @@ class Topic:
 class _Node:
     node_id: int
     port: int = 0
-    #: Bound to the port and never listening: no process gets it while the node is stopped, nor a client that calls it
-    #: the same one for its own end of the connection.
-    place: socket.socket | None = None
+    #: Bound to the port and never listening. While the node is stopped, this socket reserves the port: no process gets
+    #: it, and no client gets it as its local port.
+    reservation: socket.socket | None = None
     listener: socket.socket | None = None
     connections: set[socket.socket] = field(default_factory=set)
 
@@ -152,9 +152,9 @@ class _Node:
 class ScriptedBroker:
     """A cluster of `nodes` scripted nodes (ids from 1); a context manager.
 
-    `versions` is what ApiVersions offers (an api that is missing is not offered), `coordinator` the node that
-    FindCoordinator names, `topics` what Metadata knows. All three may be changed while it runs. With a `tls` context
-    its ports accept only TLS.
+    `versions` has the APIs of ApiVersions responses, `topics` the topics of Metadata responses, and `coordinator` is
+    the node in FindCoordinator responses. All three may be changed while the broker runs. With a `tls` context, its
+    ports accept only TLS.
     """
 
     def __init__(
@@ -186,25 +186,25 @@ class ScriptedBroker:
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
-        """The nodes as host and port."""
+        """The hosts and ports of the nodes."""
         return tuple(("127.0.0.1", node.port) for node in self._nodes.values())
 
     @property
     def bootstrap_servers(self) -> str:
-        """The nodes as `bootstrap.servers`."""
+        """The nodes as a value of `bootstrap.servers`."""
         return ",".join(f"{host}:{port}" for host, port in self.servers)
 
     def requests(self, api_key: int | None = None) -> list[Received]:
-        """The requests so far, of one API or of all APIs."""
+        """Return the requests so far, of one API or of all APIs."""
         with self._changed:
             return [request for request in self._requests if api_key in (None, request.api_key)]
 
     def wait_for(self, api_key: int, count: int = 1, patience_s: float = PATIENCE_S) -> list[Received]:
-        """Wait for this number of requests of this API; return them."""
+        """Wait for this number of requests of this API, and return them."""
         with self._changed:
             wait_until(
                 lambda: len(self._of(api_key)) >= count,
-                f"{count} requests of api {api_key}",
+                f"{count} requests of API {api_key}",
                 patience_s,
                 changed=self._changed,
                 seen=lambda: len(self._of(api_key)),
@@ -236,7 +236,7 @@ class ScriptedBroker:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        # A script that raises fails the test, unless the test fails already.
+        # An exception of the script fails the test, unless the test has already failed.
         assert error is not None or not self._failures, self._failures
 
     # ---- the broker's thread -----------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ class ScriptedBroker:
         return [request for request in self._requests if request.api_key == api_key]
 
     async def _open_node(self, node: _Node) -> None:
-        if node.place is None:
-            node.place = _bound(0)
-            node.port = node.place.getsockname()[1]
+        if node.reservation is None:
+            node.reservation = _bound(0)
+            node.port = node.reservation.getsockname()[1]
         node.listener = _bound(node.port)
         node.listener.setblocking(False)
         node.listener.listen()
@@ -269,7 +269,7 @@ class ScriptedBroker:
 
     async def _drop_connections(self, node: _Node) -> None:
         for connection in node.connections:
-            with suppress(OSError):  # its other end was faster
+            with suppress(OSError):  # the client has already closed the connection
                 connection.shutdown(socket.SHUT_RDWR)
 
     async def _close(self) -> None:
@@ -279,20 +279,20 @@ class ScriptedBroker:
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
         for node in self._nodes.values():
-            for connection in node.connections:  # of handlers that were cancelled before they began
+            for connection in node.connections:  # their handlers were canceled before they began
                 connection.close()
-            if node.place is not None:
-                node.place.close()
+            if node.reservation is not None:
+                node.reservation.close()
 
     def _accept(self, node: _Node, listener: socket.socket) -> None:
-        """Serve one more client.
+        """Accept a connection, and serve it in a task.
 
-        `asyncio.start_server` is not used: a connection that it has accepted but not passed on when it is closed stays
-        open and silent, and its client waits for connection.setup.timeout.
+        `asyncio.start_server` is not used: if it is closed after it has accepted a connection and before the connection
+        is served, the connection stays open without responses, and its client waits for connection.setup.timeout.
         """
         try:
             connection, _ = listener.accept()
-        except OSError:  # its other end was faster
+        except OSError:  # the client has already closed the connection
             return
         connection.setblocking(False)
         node.connections.add(connection)
@@ -344,10 +344,10 @@ class ScriptedBroker:
         elif answer is not DROP:
             writer.write(frame(answer, request.correlation_id))
 
-    # ---- the broker's own answers ------------------------------------------------------------------------------------
+    # ---- the broker's default responses ------------------------------------------------------------------------------
 
     def own_answer(self, request: Received) -> Answer:
-        """The broker's default response if the script returns None."""
+        """Return the broker's default response, for requests for which the script returns None."""
         match request.api_key:
             case 18:
                 return self._api_versions(request)
@@ -358,7 +358,7 @@ class ScriptedBroker:
             case 15:
                 return _no_groups(request)
             case _:
-                raise AssertionError(f"the script has no answer to {request}")
+                raise AssertionError(f"the script has no response for {request}")
 
     def _api_versions(self, request: Received) -> Answer:
         lowest, highest = self.versions[18]
@@ -371,7 +371,7 @@ class ScriptedBroker:
         return request.response(error_code=ErrorCode.none, api_keys=keys, throttle_time=ZERO)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """Where the node says that it listens."""
+        """Return the address that the node advertises."""
         return self.advertised.get(node_id, ("127.0.0.1", self._nodes[node_id].port))
 
     def _metadata(self, request: Received) -> Answer:
@@ -384,7 +384,7 @@ class ScriptedBroker:
         if wanted is None:
             topics = [_topic(module, name, topic) for name, topic in self.topics.items()]
         else:
-            topics = [self._wanted(module, asked) for asked in wanted]
+            topics = [self._requested(module, requested) for requested in wanted]
         more = {"error_code": ErrorCode.none} if request.version == 13 else {}
         return module.MetadataResponse(
             throttle_time=ZERO,
@@ -395,34 +395,34 @@ class ScriptedBroker:
             **more,
         )
 
-    def _wanted(self, module: Any, asked: Any) -> Any:
+    def _requested(self, module: Any, requested: Any) -> Any:
         for name, topic in self.topics.items():
-            if name == asked.name or (asked.name is None and topic.topic_id == asked.topic_id):
+            if name == requested.name or (requested.name is None and topic.topic_id == requested.topic_id):
                 return _topic(module, name, topic)
-        by_id = asked.name is None
+        by_id = requested.name is None
         return module.MetadataResponseTopic(
             error_code=ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition,
-            name=asked.name,
-            topic_id=asked.topic_id,
+            name=requested.name,
+            topic_id=requested.topic_id,
             partitions=(),
         )
 
     def _find_coordinator(self, request: Received) -> Answer:
         host, port = self.address(self.coordinator)
-        where = {"node_id": self.coordinator, "host": host, "port": port}
+        coordinator = {"node_id": self.coordinator, "host": host, "port": port}
         if request.version < 4:
-            return request.response(throttle_time=ZERO, error_code=ErrorCode.none, error_message=None, **where)
+            return request.response(throttle_time=ZERO, error_code=ErrorCode.none, error_message=None, **coordinator)
         return request.response(
             throttle_time=ZERO,
             coordinators=tuple(
-                Coordinator(key=key, error_code=ErrorCode.none, error_message=None, **where)
+                Coordinator(key=key, error_code=ErrorCode.none, error_message=None, **coordinator)
                 for key in request.entity.coordinator_keys
             ),
         )
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket bound to this loopback port (0: any), which another socket that does not listen may share."""
+    """Return a socket that is bound to this loopback port (0: any); sockets that do not listen may share the port."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
@@ -430,7 +430,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def _no_groups(request: Received) -> Answer:
-    """Report that no classic group exists: a member with group.protocol=auto asks this before it joins."""
+    """Return that no classic group exists: a member with group.protocol=auto requests this before it joins."""
     module: Any = {5: describe_groups_v5, 6: describe_groups_v6}[request.version]
     more = {"error_message": None} if request.version == 6 else {}
     groups = tuple(
@@ -485,7 +485,7 @@ def _parse(node_id: int, connection: int, data: bytes) -> Received:
 
 
 def frame(entity: Any, correlation_id: int) -> bytes:
-    """A response as it is sent: size, header, entity."""
+    """Return the bytes of a response: size, header, entity."""
     buffer = io.BytesIO()
     header_type = entity.__header_schema__
     entity_writer(header_type)(buffer, header_type(correlation_id=correlation_id))

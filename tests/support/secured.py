@@ -1,6 +1,7 @@
 """Certificates, users and tokens for a secured broker and its clients, created for each run.
 
-There are two authorities: one that broker and clients trust, and a foreign one that neither trusts.
+There are two certificate authorities: an authority that the broker and clients trust, and a foreign authority that they
+do not trust.
 """
 
 from __future__ import annotations
@@ -36,39 +37,39 @@ from consumer_membership.devbroker.listeners import SASL
 from tests.support.brokers import arguments_of
 from tests.support.kinds import SHORT_SESSIONS
 
-#: Bob's password has what JAAS, properties files, SCRAM and UTF-8 each treat in a way of their own.
+#: Bob's password has characters that are special in JAAS, in properties files, in SCRAM or in UTF-8.
 USERS: Mapping[str, str] = MappingProxyType({"alice": "alice-secret", "bob": 'b=o,b "quoted" \\ ; ü'})
 
-#: The hosts that the broker tells clients.
+#: The hosts that the broker advertises.
 HOSTS = ("localhost", "127.0.0.1")
 
 #: The name in the client's certificate.
 CLIENT_NAME = "member.test"
 
-_KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that lives as long as a test run
+_KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that is used only during a test run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
-    """The configuration of a broker and its clients; files are absolute paths, as the clients' keys require.
+    """Keys and certificates of a broker and its clients; files are absolute paths, because clients require them.
 
     Attributes:
         ca_file: The authority's certificate.
-        client_cert_file: A certificate of that authority for a client.
-        client_key_file: Its key, PKCS #8, not encrypted.
-        encrypted_key_file: The same key, encrypted.
-        encrypted_key_password: Its password.
+        client_cert_file: The client's certificate, issued by this authority.
+        client_key_file: The client's key, PKCS #8, not encrypted.
+        encrypted_key_file: The client's key, encrypted.
+        encrypted_key_password: The password of the encrypted key.
         keystore_file: The client's certificate and key in PKCS#12.
-        keystore_password: Its password.
-        truststore_file: The authority's certificate in PKCS#12, with the same password.
-        foreign_ca_file: The certificate of an authority that has certified only the following.
-        foreign_cert_file: A client's certificate of the foreign authority.
-        foreign_key_file: Its key.
-        renewed_key_pem: A further key of the broker.
-        renewed_certificate_chain_pem: Its certificate, for the names of the first one.
-        crl_file: The authority's revocation list, with the broker's certificate on it.
+        keystore_password: The password of the keystore and of the truststore.
+        truststore_file: The authority's certificate in PKCS#12.
+        foreign_ca_file: The certificate of the foreign authority.
+        foreign_cert_file: A client's certificate, issued by the foreign authority.
+        foreign_key_file: The key for this certificate.
+        renewed_key_pem: A second key of the broker.
+        renewed_certificate_chain_pem: The certificate for this key, with the names of the broker's first certificate.
+        crl_file: A revocation list of the authority, with the broker's certificate.
         clean_crl_file: An empty revocation list of the authority.
-        security: The security of the broker.
+        security: The security settings of the broker.
     """
 
     ca_file: str
@@ -122,13 +123,12 @@ def materials(
 
     Args:
         folder: The folder of the files.
-        hosts: The hosts of the broker's certificate; clients reject it if they are not those that the broker
-        advertises.
+        hosts: The hosts in the broker's certificate. Clients reject the certificate if the broker advertises others.
         users: The password of each user.
-        not_after: When the broker's certificate ends, in UTC without a zone; in centuries unless given.
+        not_after: When the broker's certificate expires, as a naive UTC time. By default it is valid for centuries.
     """
     authority, foreign = trustme.CA(), trustme.CA()
-    # A running broker only accepts a renewed certificate of the same subject.
+    # A running broker accepts only a renewed certificate with the same subject.
     broker, renewed = (
         authority.issue_cert(*hosts, organization_unit_name="broker", not_after=not_after) for _ in range(2)
     )
@@ -173,7 +173,7 @@ def materials(
 
 
 def materials_of_run(folder: Path) -> Materials:
-    """The materials of a whole test run, made by the first process that needs them: equal ones make equal brokers."""
+    """Return the materials of a test run; the first process creates them, so that all processes can share brokers."""
     stored = folder / "secured.json"
     with (folder / "secured.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -181,14 +181,14 @@ def materials_of_run(folder: Path) -> Materials:
             files = folder / "secured"
             files.mkdir()
             made = materials(files)
-            told = {one.name: getattr(made, one.name) for one in fields(made)}
-            stored.write_text(json.dumps(told | {"security": arguments_of(made.security)}))
-    told = json.loads(stored.read_text())
-    return Materials(**told | {"security": Security(**told["security"])})
+            values = {one.name: getattr(made, one.name) for one in fields(made)}
+            stored.write_text(json.dumps(values | {"security": arguments_of(made.security)}))
+    values = json.loads(stored.read_text())
+    return Materials(**values | {"security": Security(**values["security"])})
 
 
 class Way(Enum):
-    """A way to reach a secured broker: its listener, and how a client authenticates there."""
+    """A way to connect to a secured broker: a listener, and the client's authentication."""
 
     TLS = "TLS"
     MUTUAL_TLS = "MUTUAL"
@@ -214,12 +214,12 @@ class Way(Enum):
 
     @property
     def has_password(self) -> bool:
-        """Whether the client authenticates by a password."""
+        """Whether the client authenticates with a password."""
         return self.mechanism not in ("", "OAUTHBEARER")
 
 
 def client_config(broker: Broker, made: Materials, way: Way, user: str = "alice") -> dict[str, object]:
-    """The configuration of a confluent-kafka client that reaches the broker in this way."""
+    """Return the configuration of a confluent-kafka client that connects to the broker in this way."""
     protocol = ("SASL_" if way.mechanism else "") + ("SSL" if way.has_tls else "PLAINTEXT")
     config: dict[str, object] = {"bootstrap.servers": broker.secured[way.listener], "security.protocol": protocol}
     if way.has_tls:
@@ -240,10 +240,10 @@ class Token:
     """An OAUTHBEARER token with its attributes.
 
     Attributes:
-        value: The token in its compact form.
+        value: The token in compact form.
         subject: The principal.
-        expires_at_s: Its end, in seconds since the epoch.
-        extensions: The SASL extensions to send with it.
+        expires_at_s: The expiry of the token, in seconds since the epoch.
+        extensions: The SASL extensions to send with the token.
     """
 
     value: str
@@ -264,9 +264,9 @@ def unsecured_token(
     *,
     issued_at_s: float | None = None,
 ) -> Token:
-    """An unsigned JSON Web Token (RFC 7515, section 8: alg none), as Kafka's own validator accepts it.
+    """Return an unsigned JSON Web Token (RFC 7515, section 8: alg none), which Kafka's default validator accepts.
 
-    It is issued now by default; a token that was issued longer ago than its lifetime is expired and rejected.
+    By default it is issued now. With an earlier `issued_at_s`, it may already be expired.
     """
     issued = time.time() if issued_at_s is None else issued_at_s
     claims = {"sub": subject, "iat": issued, "exp": issued + lifetime_s}
@@ -288,13 +288,13 @@ def _chain(certificate: trustme.LeafCert) -> str:
 
 
 def _key(certificate: trustme.LeafCert, encryption: KeySerializationEncryption | None = None) -> str:
-    """A key in PKCS #8: Kafka reads no other format, and trustme writes another."""
+    """Return a key in PKCS #8, because Kafka reads only this format and trustme writes another one."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption()).decode()
 
 
 def _keystore(certificate: trustme.LeafCert) -> bytes:
-    """The certificate, its intermediate certificates and its key in PKCS#12."""
+    """Return the certificate, its intermediate certificates and its key in PKCS#12."""
     own, *others = x509.load_pem_x509_certificates(_chain(certificate).encode())
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "trustme's default"
@@ -303,7 +303,7 @@ def _keystore(certificate: trustme.LeafCert) -> bytes:
 
 
 def _truststore(authority: trustme.CA) -> bytes:
-    """The authority's certificate in PKCS#12, without a key."""
+    """Return the authority's certificate in PKCS#12, without a key."""
     own = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
     encryption = BestAvailableEncryption(_KEY_PASSWORD.encode())
     return pkcs12.serialize_key_and_certificates(None, None, own, None, encryption)
@@ -324,7 +324,7 @@ def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:
 
 
 def verifying(jwks_url: str, ca_file: str, audience: str, issuer: str, subject_claim: str = "sub") -> dict[str, str]:
-    """The properties of a broker that verifies tokens on its listener with TLS and SASL, and ends their sessions."""
+    """Return the properties of a broker that verifies tokens on its SASL_TLS listener, and limits SASL sessions."""
     listener = "listener.name.sasl_tls"
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     return {
@@ -338,7 +338,7 @@ def verifying(jwks_url: str, ca_file: str, audience: str, issuer: str, subject_c
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
         ),
         f"{listener}.oauthbearer.sasl.jaas.config": (
-            # The broker's own login, which no connection uses, has an unsigned token.
+            # The broker's own login, which no connection uses, needs an unsigned token.
             f'{module} required ssl.truststore.type="PEM" ssl.truststore.location="{ca_file}"'
             ' unsecuredLoginStringClaim_sub="broker";'
         ),
@@ -346,7 +346,7 @@ def verifying(jwks_url: str, ca_file: str, audience: str, issuer: str, subject_c
 
 
 def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:
-    """The TLS context of a broker."""
+    """Return the TLS context of a broker."""
     key, chain = folder / "key.pem", folder / "chain.pem"
     key.write_text(made.security.key_pem)
     chain.write_text(made.security.certificate_chain_pem)

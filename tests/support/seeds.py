@@ -1,7 +1,7 @@
-"""The seed of a test run, from which every random choice of its tests follows.
+"""The seed of a test run, which determines every random choice of its tests.
 
-The gate and pytest by hand use the fixed seed. `python -m tests --full` draws another one and prints it; `--seed N`, or
-the environment variable `TESTS_SEED`, repeats the run with it.
+The gate and direct calls of pytest use the fixed seed. `python -m tests --full` draws a random seed and prints it. To
+repeat a run with its seed, use `--seed N` or the environment variable `TESTS_SEED`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 
 VARIABLE = "TESTS_SEED"
 FIXED = 0
-#: `PYTHONHASHSEED` takes no larger seed.
+#: The limit of `PYTHONHASHSEED`; seeds are smaller.
 LIMIT = 2**32
 
 
@@ -21,7 +21,7 @@ def run_seed() -> int:
 
 
 def fresh_seed() -> int:
-    """Return a seed for a run that shall not repeat an earlier one; it is never the fixed seed."""
+    """Return a random seed, which is never the fixed seed."""
     return random.SystemRandom().randrange(FIXED + 1, LIMIT)
 
 
@@ -32,19 +32,19 @@ def seed_for(name: str) -> int:
 
 
 def environment(seed: int) -> dict[str, str]:
-    """Return the environment variables with which processes use this seed, also for the order of their sets."""
+    """Return the environment variables that make processes use this seed, also for hashes and so the order of sets."""
     return {VARIABLE: str(seed), "PYTHONHASHSEED": str(seed)}
 
 
 def seed_hypothesis() -> None:
-    """Have Hypothesis draw its examples by the run's seed; with the fixed seed each test has the same ones everywhere.
+    """Make Hypothesis use the run's seed; with the fixed seed, each test has the same examples on every machine.
 
-    No test is judged by its time, because a machine may be busy.
+    Tests have no deadline, because a machine may be busy.
     """
-    from hypothesis import core, settings  # noqa: PLC0415 - most processes do without
+    from hypothesis import core, settings  # noqa: PLC0415 - most processes do not need it
 
     seed = run_seed()
     settings.register_profile("seeded", deadline=None, database=None, derandomize=seed == FIXED)
     settings.load_profile("seeded")
-    # What the option --hypothesis-seed sets.
+    # The option --hypothesis-seed sets this variable.
     core.global_force_seed = None if seed == FIXED else seed  # type: ignore[assignment]  # it has no annotation

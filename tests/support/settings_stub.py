@@ -1,6 +1,6 @@
-"""The fields of `ConsumerSettings` for type checkers, which cannot see fields that are created at run time.
+"""Generate the stub of `ConsumerSettings` for type checkers, because its fields are created at run time.
 
-`python -m tests.support.settings_stub` writes `config/typed_settings.pyi`; a test compares it.
+`python -m tests.support.settings_stub` writes `config/typed_settings.pyi`; a test checks that the file is up to date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import consumer_membership
 from consumer_membership import ConsumerSettings
 
 STUB = Path(consumer_membership.__file__).parent / "config" / "typed_settings.pyi"
-#: The type of a field, what it is when it is read, and what it takes: it also reads texts of an environment.
+#: For each type of a field: the type of its values, and the accepted types, which include texts from the environment.
 _TYPES: dict[UnionType | Any, tuple[str, str]] = {
     int | None: ("int | None", "int | str | None"),
     bool | None: ("bool | None", "bool | str | None"),
@@ -26,7 +26,7 @@ _TYPES: dict[UnionType | Any, tuple[str, str]] = {
 
 
 def stub() -> str:
-    """The text of the file."""
+    """Return the text of the stub."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -38,13 +38,13 @@ def _lines() -> Iterator[str]:
     yield "from consumer_membership.config.consumer_settings import SettingsBase"
     yield ""
     yield "class ConsumerSettings(SettingsBase):"
-    for name, (read, _) in types.items():
-        yield f"    {name}: {read} = ..."
+    for name, (value, _) in types.items():
+        yield f"    {name}: {value} = ..."
     yield "    def __init__("
     yield "        self,"
     yield "        *,"
-    for name, (_, taken) in types.items():
-        yield f"        {name}: {taken} = ...,"
+    for name, (_, accepted) in types.items():
+        yield f"        {name}: {accepted} = ...,"
     yield "        **others: object,"
     yield "    ) -> None: ..."
 

@@ -1,4 +1,4 @@
-"""The signals that another process handles, so that a test sends them neither too early nor in vain."""
+"""Check whether another process handles a signal, so that a test does not send the signal too early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
-    """Return whether this process of Linux has a handler for the signal; before that, SIGTERM ends Python at once."""
+    """Return whether this Linux process has a handler for the signal; without a handler, SIGTERM ends it at once."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
     return bool(caught >> (number - 1) & 1)

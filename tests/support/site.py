@@ -1,13 +1,13 @@
 """Build the documentation site into `build/site/html`: `python -m tests.support.site`.
 
-The generator (Zensical) reads Python-Markdown, which differs from the CommonMark that code forges show, and knows only
-the files below `docs`. So the pages are copied first:
+The generator (Zensical) reads only the files in `docs`, and reads them as Python-Markdown, which differs from the
+CommonMark of code forges. So the pages are first copied and changed:
 
 - Lists get a blank line before them and an indentation of four spaces.
-- A link to a file outside of `docs`, such as an example, leads to a page that shows this file. So the site shows the
-  files of its own version and needs no other host.
+- A link to a file outside of `docs`, such as an example, is replaced by a link to a page that shows this file. So the
+  site shows the files of its own version, and needs no other host.
 
-The configuration is `zensical.toml`. The build is strict: a warning fails it.
+The configuration is `zensical.toml`. The build is strict: it fails if there is a warning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HTML = BUILD / "html"
 #: The index of the examples, and its page.
 EXAMPLES_INDEX = EXAMPLES / "README.md"
 EXAMPLES_PAGE = "examples/index.md"
-#: Names of Pygments by ending, for pages that show a file.
+#: Pygments' names of languages, by file name extension, for pages that show a file.
 _LANGUAGES = {
     ".py": "python",
     ".yaml": "yaml",
@@ -46,7 +46,7 @@ _LANGUAGES = {
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s:#]+)((?:#[^)\s]*)?)(?=[)\s])")
 _ITEM = re.compile(r"(?P<indent> *)(?P<marker>[-*+]|\d+[.)])(?P<space> +)(?P<text>.*)")
-#: Keeps a page out of the search: pages that explain a file are better results than the file.
+#: Excludes a page from the search, because pages that explain a file are better results than the file.
 _NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 #: The width of Python-Markdown's indentation.
 _INDENT = 4
@@ -70,9 +70,9 @@ def pages_in(nav: list[Any]) -> Iterator[str]:
 
 
 def python_markdown(text: str) -> str:
-    """Return CommonMark as Python-Markdown: a blank line before each list, and items that are indented by four."""
+    """Convert CommonMark to Python-Markdown: a blank line before each list, and an indentation of four for items."""
     lines = text.split("\n")
-    #: For each line the depth of its deepest item, the column of the item's text, and whether it is its first line.
+    #: By line: the depth of its innermost item, the column of the item's text, and whether it is the item's first line.
     items: dict[int, tuple[int, int, bool]] = {}
     starts: set[int] = set()
     depth = 0
@@ -116,11 +116,11 @@ class Site:
     def __init__(self, folder: Path = BUILD) -> None:
         self.folder = folder
         self._pages = folder / "pages"
-        #: The files outside of `docs` that pages link to, by the page that shows each.
+        #: The files outside of `docs` to which pages link, by the name of the page that shows the file.
         self._linked: dict[str, Path] = {}
 
     def prepare(self) -> Path:
-        """Copy the pages, those of linked files, and the configuration; return the configuration's path."""
+        """Write the pages, the pages of linked files, and the configuration; return the configuration's path."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for path in sorted(DOCS.rglob("*")):
             name = str(path.relative_to(DOCS))
@@ -137,18 +137,18 @@ class Site:
         return self._configure()
 
     def build(self) -> Path:
-        """Build the site strictly; return the folder with its HTML.
+        """Build the site; return the folder with its HTML.
 
         Raises:
             RuntimeError: The generator reported a warning or an error.
         """
         config = self.prepare()
         command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(config)]
-        # Griffe finds the package from the project's root; NO_COLOR keeps reports readable in a log.
+        # Griffe finds the package in the project's root. NO_COLOR keeps reports readable in a log.
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
         report = built.stdout + built.stderr
-        # Griffe's warnings, of docstrings that it cannot read, end no strict build.
+        # A strict build does not fail because of Griffe's warnings about docstrings that it cannot read.
         if built.returncode or re.search(r"Warning|^griffe: ", report, re.MULTILINE):
             raise RuntimeError(f"the site cannot be built:\n{_plain(report.partition('Traceback')[0])}")
         return self.folder / "html"
@@ -162,7 +162,7 @@ class Site:
             page.write_text(content)
 
     def _relinked(self, path: Path, page: str) -> str:
-        """Return a document as the page of this name: its links lead to pages of the site."""
+        """Return a document as the page of this name, with links to pages of the site."""
         text = path.read_text()
         is_code = is_in_block(text)
 
@@ -188,7 +188,7 @@ class Site:
         return name
 
     def _configure(self) -> Path:
-        """Write the configuration with this build's folders; JSON is also YAML, which the generator reads."""
+        """Write the configuration with this build's folders, as JSON, which is valid YAML for the generator."""
         project = configuration()
         theme = dict(project["theme"], custom_dir=str(DOCS / ".theme"))
         project |= {"docs_dir": "pages", "site_dir": "html", "theme": theme}
@@ -218,7 +218,7 @@ def _code(path: Path) -> str:
 
 
 def _plain(report: str) -> str:
-    """Return a report without the codes of colors."""
+    """Return a report without color codes."""
     return re.sub(r"\x1b\[[\d;]*m", "", report)
 
 

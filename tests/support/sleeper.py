@@ -1,8 +1,8 @@
-"""A member in its own process that can be stopped while it has buffered records (`-m tests.support.sleeper`).
+"""A member in its own process that can be suspended while it has buffered records (`-m tests.support.sleeper`).
 
-Its argument is JSON: the configuration, the topic, and whose client it is ("ours", "confluent-kafka"). It consumes in
-small batches and prints, as one JSON value per line and in order, the number of records and the time (monotonic clock)
-of each batch, and the calls.
+Its argument is JSON: the configuration, the topic, and the client ("ours" or "confluent-kafka"). It consumes small
+batches. It prints one JSON value per line: for each batch the number of records and the time (monotonic clock), and the
+name of each rebalance callback, all in order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import confluent_kafka
 from consumer_membership import Consumer
 
 BATCH = 10
-#: What the application takes for a batch: it lets other threads run, and keeps its buffer full.
+#: The duration of the application's work for a batch, so that other threads run and the buffer stays full.
 _WORK_S = 0.001
 AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
 
 
-def say(what: object) -> None:
+def write_line(value: object) -> None:
     """Print one line."""
-    os.write(1, (json.dumps(what) + "\n").encode())
+    os.write(1, (json.dumps(value) + "\n").encode())
 
 
 def main(config: dict[str, object], topic: str, client: str) -> None:
@@ -33,14 +33,14 @@ def main(config: dict[str, object], topic: str, client: str) -> None:
     consumer: AnyConsumer = Consumer(config) if client == "ours" else confluent_kafka.Consumer(config)
     consumer.subscribe(
         [topic],
-        on_assign=lambda *_: say("assign"),
-        on_revoke=lambda *_: say("revoke"),
-        on_lost=lambda *_: say("lost"),
+        on_assign=lambda *_: write_line("assign"),
+        on_revoke=lambda *_: write_line("revoke"),
+        on_lost=lambda *_: write_line("lost"),
     )
     while True:
         batch = consumer.consume(BATCH, 0.1)
         if batch:
-            say([len(batch), time.monotonic()])
+            write_line([len(batch), time.monotonic()])
             time.sleep(_WORK_S)
 
 

@@ -1,7 +1,7 @@
 """Generate `docs/reference/states.md` from the state machines' tables: `python -m tests.support.state_tables`.
 
-The meanings are the tables in the docstrings of the modules with the states; the transitions are the tables that the
-state machines read.
+The meanings of states are the tables in the docstrings of the states' modules. The transitions are the tables that the
+state machines use.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _section(
     table: Sequence[TransitionRule[StateT]],
     together: Collection[StateT] = (),
 ) -> Iterator[str]:
-    """Yield the parts of a section; the first table of the module's docstring has the meanings."""
+    """Yield the parts of a section; the first table of the module's docstring has the meanings of the states."""
     yield f"## {title}\n\n{text}\n"
     yield "\n".join(_meanings(module)) + "\n"
     yield f"```mermaid\n{_drawn(table, together)}\n```\n"
@@ -81,7 +81,7 @@ def _section(
 
 
 def _drawn(table: Sequence[TransitionRule[StateT]], together: Collection[StateT]) -> str:
-    """Return the states as a Mermaid diagram without triggers; an arrow from all states in the group is one arrow."""
+    """Return a Mermaid diagram without triggers; a transition from all states in the group is one arrow."""
     inside: dict[str, None] = {}
     outside = {f"[*] --> {table[0].states[0]}": None}
     for row in table:

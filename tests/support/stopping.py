@@ -1,8 +1,9 @@
-"""A program whose transactional producer stops once (SIGSTOP) before a call, when its records are delivered.
+"""Run a program whose process is suspended once (SIGSTOP), before a call of its transactional producer.
 
     python -m tests.support.stopping send_offsets_to_transaction examples/exactly_once.py ...
 
-The whole process stops with all its threads, as a debugger, a hypervisor or a laptop's lid stops it.
+Before that, the records of the producer are delivered. All threads of the process are suspended, as by a debugger, by a
+hypervisor, or when a laptop sleeps.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _PR_SET_PDEATHSIG = 1
 
 @functools.cache
 def stop() -> None:
-    """Stop this process once."""
+    """Suspend this process; only the first call has an effect."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def stopping_before(call: str) -> type[Producer]:
-    """A producer class that stops before this call."""
+    """Return a producer class that suspends the process before this call."""
 
-    def stopped(self: Producer, *words: object) -> object:
+    def stopped(self: Producer, *arguments: object) -> object:
         self.flush()
         stop()
-        return getattr(Producer, call)(self, *words)
+        return getattr(Producer, call)(self, *arguments)
 
     return type("StoppingProducer", (Producer,), {call: stopped})
 
@@ -41,5 +42,5 @@ if __name__ == "__main__":
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _, call, *sys.argv = sys.argv
-    confluent_kafka.Producer = stopping_before(call)  # type: ignore[misc]  # the point of it
+    confluent_kafka.Producer = stopping_before(call)  # type: ignore[misc]  # replaced on purpose
     runpy.run_path(sys.argv[0], run_name="__main__")

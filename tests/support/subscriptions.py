@@ -1,4 +1,4 @@
-"""Subscriptions with a pattern, as the front end creates them."""
+"""Subscriptions with a pattern, as the consumer's `subscribe` creates them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from consumer_membership.types import Subscription, TopicPattern
 
 
 def to_a_member(*topics: str, pattern: str | None = None) -> Subscription:
-    """These topics and librdkafka's matches; the broker matches patterns that librdkafka cannot read."""
+    """Return a subscription whose pattern the member matches, or the broker if it is no valid POSIX pattern."""
     return _with(topics, None if pattern is None else _translated(pattern))
 
 
 def to_a_broker(*topics: str, pattern: str | None = None) -> Subscription:
-    """These topics, and a pattern that is sent to the broker unchanged."""
+    """Return a subscription whose pattern is sent to the broker unchanged."""
     return _with(topics, None if pattern is None else as_written(pattern))
 
 

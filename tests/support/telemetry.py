@@ -1,7 +1,7 @@
-"""A real broker that receives the metrics that clients push (KIP-714), and the received pushes.
+"""A real broker that receives the metrics that clients push (KIP-714), and access to these pushes.
 
-Kafka passes metrics to a class of the operator (`java/TelemetryReporter.java`), which is compiled here. A Java agent
-puts it on the broker's class path, through Kafka's own variable for JVM flags.
+Kafka passes metrics to a reporter class (`java/TelemetryReporter.java`), which this module compiles. The class is on
+the broker's class path as a Java agent, which is set with Kafka's environment variable for JVM flags.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _NAME = "TelemetryReporter"
 _FLAGS = "KAFKA_JVM_PERFORMANCE_OPTS"
-#: For a Java program, or its compiler.
+#: The time limit for a Java program and for its compiler.
 _JAVA_S = 120.0
 
 
@@ -38,7 +38,8 @@ _JAVA_S = 120.0
 class Pushed:
     """One push of one client.
 
-    `values` are by the name and the attributes' values; `totals` names the metrics that are monotonic sums.
+    The keys of `values` are the metric's name and the values of its attributes; `totals` has the names of monotonic
+    sums.
     """
 
     client_id: str
@@ -51,7 +52,7 @@ class Pushed:
 
 
 class Receiver:
-    """A broker with the reporter."""
+    """A broker with the reporter class."""
 
     def __init__(self, broker: Broker, classes: Path, file: Path) -> None:
         self.broker = broker
@@ -59,27 +60,27 @@ class Receiver:
         self._file = file
 
     def subscribe(self, name: str, metrics: str, interval_ms: int) -> None:
-        """Subscribe to these metrics of all clients at this interval, under this name."""
+        """Make all clients push these metrics at this interval; `name` is the name of the subscription."""
         command = [java_for(NEWEST).executable, "-cp", f"{self._classes}:{classpath(NEWEST)}", _NAME]
-        words = [self.broker.bootstrap_servers, name, f"metrics={metrics}", f"interval.ms={interval_ms}"]
-        subprocess.run([*command, *words], check=True, capture_output=True, timeout=_JAVA_S)
+        arguments = [self.broker.bootstrap_servers, name, f"metrics={metrics}", f"interval.ms={interval_ms}"]
+        subprocess.run([*command, *arguments], check=True, capture_output=True, timeout=_JAVA_S)
 
     def pushes(self, client_id: str) -> list[Pushed]:
-        """The pushes of clients with this name."""
+        """Return the pushes of clients with this client id."""
         text = self._file.read_text() if self._file.exists() else ""
-        lines = text.split("\n")[:-1]  # the broker may be writing a last line, which has no end yet
+        lines = text.split("\n")[:-1]  # without the last line, which the broker may not have completed
         return [_read(line) for line in lines if line.startswith(f"{client_id} ")]
 
     def wait_for(self, client_id: str, metric: str, least: float) -> Pushed:
-        """The first push of this client with at least this value."""
+        """Wait for a push of this client with at least this value of the metric, and return the push."""
 
-        def look() -> Pushed | None:
+        def found() -> Pushed | None:
             for one in self.pushes(client_id):
                 if max((value for name, value in one.values.items() if name[0] == metric), default=-1.0) >= least:
                     return one
             return None
 
-        return wait_until(look, f"{metric} of {least} at least", seen=lambda: self.pushes(client_id)[-3:])
+        return wait_until(found, f"{metric} of at least {least}", seen=lambda: self.pushes(client_id)[-3:])
 
 
 def _read(line: str) -> Pushed:
@@ -112,7 +113,7 @@ def _read(line: str) -> Pushed:
 
 @contextmanager
 def receiver(start: Start, folder: Path) -> Iterator[Receiver]:
-    """A broker for one test that receives metrics, made by `devbroker.start` or the pool's `own`; it needs javac."""
+    """Start a broker that receives metrics, with `devbroker.start` or `RunBrokers.own`; this needs javac."""
     classes, agent, file = folder / "classes", folder / "reporter.jar", folder / "pushed"
     classes.mkdir()
     compiler = Path(java_for(NEWEST).executable).with_name("javac")

@@ -1,11 +1,11 @@
-"""Arbitrary texts, whether C code accepts them, and the lines that only a busy machine prints."""
+"""Arbitrary texts, whether C code accepts them, and output lines that only a busy machine causes."""
 
 from __future__ import annotations
 
 from confluent_kafka import TopicPartition
 from hypothesis import strategies as st
 
-#: All that Python's text can hold, the lone surrogates and NUL too.
+#: All texts that Python supports, including lone surrogates and NUL.
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.text("a\0\udc80\ud800é", max_size=6)
 
 

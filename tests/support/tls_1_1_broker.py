@@ -1,4 +1,4 @@
-"""A broker whose listener TLS has TLS 1.1 only."""
+"""A broker whose TLS listener supports only TLS 1.1."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.versions import NEWEST
 
 @contextmanager
 def tls_1_1_broker(made: Materials, folder: Path) -> Iterator[Broker]:
-    """The broker; this process starts it, because Java reads an environment variable."""
-    # Java 17 has TLS 1.1, but disables it.
+    """Start the broker in this process, so that its Java reads an environment variable."""
+    # Java 17 supports TLS 1.1, but disables it by default.
     allowing = folder / "java.security"
     allowing.write_text("jdk.tls.disabledAlgorithms=\n")
     old = {"listener.name.tls.ssl.protocol": "TLSv1.1", "listener.name.tls.ssl.enabled.protocols": "TLSv1.1"}

@@ -1,4 +1,4 @@
-"""Threads that begin together, for tests of what several threads share: they prove something without a GIL."""
+"""Threads that begin at the same time, for tests of data that threads share; most useful in a Python without a GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
-    """Call each in a thread of its own; all begin at one moment. Return their results, or raise the first exception."""
+    """Run each call in its own thread, at the same time; return their results, or raise the first exception."""
     start = threading.Barrier(len(calls))
 
     def begin(call: Callable[[], T]) -> T:

@@ -1,11 +1,11 @@
-"""A member in its own process that can be killed at an exact point of the protocol, stopped, or disconnected.
+"""A member in its own process that can be killed at an exact point of the protocol, suspended, or disconnected.
 
-`tests.integration.victim` starts it, sends orders to its stdin, one word each (`Order`), and reads its events from its
-stdout, one JSON object per line. A record is reported before its offset can be committed, so that a committed record
-without a report is a lost record.
+`tests.integration.victim` starts it, sends orders to its stdin (one `Order` per line), and reads its events from its
+stdout (one JSON object per line). The process reports a record before its offset can be committed, so a committed
+record without a report is a lost record.
 
-A point (`Point`) is met by the state machine itself: the process kills itself with SIGKILL between two instructions of
-the membership thread, or inside a callback, so that nothing depends on the time that a signal takes.
+The process itself detects that it has reached a point (`Point`): it kills itself with SIGKILL in the membership thread,
+between two steps of the state machine, or in a callback. So the outcome does not depend on how fast a signal arrives.
 """
 
 from __future__ import annotations
@@ -37,57 +37,57 @@ from consumer_membership.runtime.network import member_requests
 from consumer_membership.types import LEAVE_STATIC_EPOCH
 
 _POLL_S = 0.02
-#: prctl's number for "this signal when the parent ends": a process that is stopped cannot see its parent's end itself.
+#: The option of prctl that sets the signal for the parent's end; a suspended process could not detect this itself.
 _PR_SET_PDEATHSIG = 1
 
 
 class Point(StrEnum):
-    """The point where a process dies, by state; the coordinator's knowledge at that point is what counts."""
+    """The point at which the process dies. Points differ in the state that the coordinator has at this time."""
 
-    #: JOINING: the join is ordered and not sent.
+    #: JOINING: the join request was created but not sent.
     JOIN_UNSENT = "join unsent"
-    #: JOINING: the former holder of the instance id is released, the join not sent.
+    #: JOINING: the previous holder of the instance id was released, and the join was not sent.
     HOLDER_RELEASED = "holder released"
-    #: JOINING: the coordinator took the member in, which does not know it.
+    #: JOINING: the coordinator has added the member, which has not handled the response.
     JOIN_UNHEARD = "join unheard"
-    #: RECONCILE: what is revoked is paused, its commit is ordered and not sent.
+    #: RECONCILE: the revoked partitions are paused, and their commit was created but not sent.
     COMMIT_UNSENT = "commit unsent"
-    #: RECONCILE: the commit is answered, on_revoke not called.
+    #: RECONCILE: the response to the commit has arrived, and on_revoke was not called.
     COMMITTED = "committed"
     #: RECONCILE: inside on_revoke.
     IN_ON_REVOKE = "in on_revoke"
-    #: RECONCILE: on_revoke is over, nothing acknowledged.
+    #: RECONCILE: on_revoke has returned, and no acknowledgement was sent.
     REVOKED = "revoked"
     #: RECONCILE: inside on_assign.
     IN_ON_ASSIGN = "in on_assign"
-    #: ACK: the acknowledgement is ordered and not sent.
+    #: ACK: the acknowledgement was created but not sent.
     ACK_UNSENT = "acknowledgement unsent"
-    #: ACK: the coordinator has the acknowledgement, its answer is not heard (the state is STABLE since it was sent).
+    #: STABLE: the coordinator has received the acknowledgement, and the member has not handled the response.
     ACK_UNHEARD = "acknowledgement unheard"
-    #: UNSUBSCRIBING: everything is paused, its commit is ordered and not sent.
+    #: UNSUBSCRIBING: all partitions are paused, and their commit was created but not sent.
     LAST_COMMIT_UNSENT = "last commit unsent"
     #: UNSUBSCRIBING: inside on_revoke.
     IN_LAST_ON_REVOKE = "in the last on_revoke"
-    #: UNSUBSCRIBING: the leave is ordered and not sent.
+    #: UNSUBSCRIBING: the leave request was created but not sent.
     LEAVE_UNSENT = "leave unsent"
-    #: UNSUBSCRIBING: the coordinator has the leave, its answer is not heard.
+    #: UNSUBSCRIBING: the coordinator has received the leave, and the member has not handled the response.
     LEAVE_UNHEARD = "leave unheard"
-    #: JOINING: the announcement to the holder is ordered and not sent.
+    #: JOINING: the announcement to the holder was created but not sent.
     ANNOUNCEMENT_UNSENT = "announcement unsent"
-    #: JOINING: the announcement is written.
+    #: JOINING: the announcement was written.
     ANNOUNCEMENT_WRITTEN = "announcement written"
-    #: JOINING: the group's description shows that the place was released.
+    #: JOINING: the group's description shows that the holder has released the instance id.
     RELEASE_SEEN = "release seen"
-    #: STABLE: the announcement arrived, which makes this member hand its id over.
+    #: STABLE: an announcement has arrived, so that this member will hand its id over.
     ANNOUNCEMENT_READ = "announcement read"
 
 
 class Order(StrEnum):
     """The orders that the process accepts."""
 
-    #: Commit what was reported, and wait for the answer.
+    #: Commit the reported records, and wait for the response.
     COMMIT = "commit"
-    #: Die at the point that was named at the start; before, the point is passed unhurt.
+    #: From now on, die at the point of the arguments; before this order, the process passes the point.
     ARM = "arm"
     #: Close the consumer and end.
     CLOSE = "close"
@@ -100,20 +100,20 @@ class Lifetime:
     config: dict[str, object]
     topic: str
     dies_at: Point | None = None
-    #: Whether it dies at the first occasion, without waiting for `Order.ARM`.
+    #: Whether it dies the first time it reaches the point, without waiting for `Order.ARM`.
     is_armed: bool = False
-    #: In the place of the runtime's REQUEST_TIMEOUT_S, for a test that cannot wait for ten seconds.
+    #: Replaces the runtime's REQUEST_TIMEOUT_S, for a test that cannot wait for ten seconds.
     request_timeout_s: float | None = None
 
 
-def say(**what: object) -> None:
-    """Report an event as a whole line, from any thread."""
-    os.write(1, (json.dumps(what, default=str) + "\n").encode())
+def report(**values: object) -> None:
+    """Report an event as a complete line, from any thread."""
+    os.write(1, (json.dumps(values, default=str) + "\n").encode())
 
 
 @dataclass(slots=True)
 class Trap:
-    """Waits for its point in the member's course."""
+    """Kills the process when the member reaches the point."""
 
     point: Point | None
     is_armed: bool
@@ -122,14 +122,14 @@ class Trap:
     _has_acknowledged: bool = field(default=False, init=False)
 
     def spring(self, *points: Point) -> None:
-        """Die if one of these is the point."""
+        """Die if the trap is armed and its point is one of these points."""
         if self.is_armed and self.point in points:
             self.dump()
-            say(dies=self.point)
+            report(dies=self.point)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def set(self) -> None:
-        """Examine each event before the member handles it, and its orders before they are performed."""
+        """Check each event before the member handles it, and the effects before they are performed."""
         handle = MemberCore.handle
 
         def watched(member: MemberCore, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
@@ -138,10 +138,10 @@ class Trap:
             self._after(member, effects)
             for effect in effects:
                 if isinstance(effect, StateChanged):
-                    say(state=effect.new, reason=effect.reason)
+                    report(state=effect.new, reason=effect.reason)
             return effects
 
-        MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # the point of it
+        MemberCore.handle = watched  # type: ignore[method-assign, assignment]  # replaced on purpose
 
     def _before(self, member: MemberCore, event: GroupEvent) -> None:
         match event, member.view().state:
@@ -189,12 +189,12 @@ class Trap:
 
 
 class Application:
-    """Subscribes, polls, reports, and follows orders."""
+    """Subscribes, polls, reports, and obeys orders."""
 
     def __init__(self, life: Lifetime, trap: Trap) -> None:
         self._trap = trap
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._standing: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
         self._consumer = Consumer(life.config)
         trap.dump = self._consumer.dump
         self._consumer.subscribe(
@@ -202,7 +202,7 @@ class Application:
         )
 
     def listen(self) -> NoReturn:
-        """Take orders on a thread until their sender ends."""
+        """Read orders until stdin is closed, which ends the process."""
         for line in sys.stdin:
             self._orders.put(Order(line.strip()))
         os._exit(1)
@@ -210,11 +210,11 @@ class Application:
     def run(self) -> None:
         """Run until a fatal error or `Order.CLOSE`, and close."""
         while self._obey() and self._poll():
-            self._look()
-        self._look()
+            self._report_changes()
+        self._report_changes()
         self._consumer.close()
         self._consumer.dump()
-        say(closed=True)
+        report(closed=True)
 
     def _obey(self) -> bool:
         try:
@@ -226,7 +226,7 @@ class Application:
                 self._commit()
             case Order.ARM:
                 self._trap.is_armed = True
-                say(armed=True)
+                report(armed=True)
             case Order.CLOSE:
                 return False
         return True
@@ -238,33 +238,33 @@ class Application:
         if message is None:
             return True
         if error is None:
-            self._report(message)
+            self._report_record(message)
             return True
-        say(error=error.code(), is_fatal=error.fatal(), text=error.str())
+        report(error=error.code(), is_fatal=error.fatal(), text=error.str())
         if error.fatal():
-            # What an application might try that has not understood it.
+            # An application that does not handle the fatal error might try this.
             self._commit()
         return not error.fatal()
 
-    def _report(self, message: Message) -> None:
-        say(partition=message.partition(), offset=message.offset(), number=int(message.value() or b"-1"))
+    def _report_record(self, message: Message) -> None:
+        report(partition=message.partition(), offset=message.offset(), number=int(message.value() or b"-1"))
 
     def _commit(self) -> None:
         try:
             done = self._consumer.commit(asynchronous=False) or []
         except KafkaException as refused:
-            say(commit_refused=refused.args[0].code())
+            report(commit_refused=refused.args[0].code())
         else:
-            say(committed={partition.partition: partition.offset for partition in done})
+            report(committed={partition.partition: partition.offset for partition in done})
 
-    def _look(self) -> None:
+    def _report_changes(self) -> None:
         """Report changes of the membership."""
         view = self._consumer.membership()
         owned = sorted(partition for _, partition in view.owned)
-        standing = (view.member_id, view.state, owned)
-        if standing != self._standing:
-            self._standing = standing
-            say(member_id=view.member_id, in_state=view.state, owned=owned)
+        current = (view.member_id, view.state, owned)
+        if current != self._reported:
+            self._reported = current
+            report(member_id=view.member_id, in_state=view.state, owned=owned)
 
     def _on_assign(self, _: Consumer, partitions: list[Partition]) -> None:
         self._called("assign", partitions)
@@ -281,22 +281,22 @@ class Application:
         self._called("lost", partitions)
 
     def _called(self, call: str, partitions: list[Partition]) -> None:
-        # The outcome is reported again, also if it equals the previous report.
-        self._standing = ()
-        say(call=call, partitions=sorted(partition.partition for partition in partitions))
+        # The state after the callback is reported even if it did not change.
+        self._reported = ()
+        report(call=call, partitions=sorted(partition.partition for partition in partitions))
 
 
 def live(life: Lifetime, orders: int, reports: int, log: int) -> None:
-    """Run one member with these file descriptors for stdin, stdout and stderr."""
-    for place, descriptor in enumerate((orders, reports, log)):
-        os.dup2(descriptor, place)
+    """Run one member with these file descriptors as stdin, stdout and stderr."""
+    for number, descriptor in enumerate((orders, reports, log)):
+        os.dup2(descriptor, number)
         os.close(descriptor)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     sys.stdin, sys.stderr = os.fdopen(0), os.fdopen(2, "w", buffering=1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if life.request_timeout_s is not None:
-        member_requests.REQUEST_TIMEOUT_S = life.request_timeout_s  # type: ignore[attr-defined]  # the point of it
+        member_requests.REQUEST_TIMEOUT_S = life.request_timeout_s  # type: ignore[attr-defined]  # replaced on purpose
     trap = Trap(life.dies_at, life.is_armed)
     trap.set()
     application = Application(life, trap)

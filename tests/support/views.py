@@ -1,4 +1,4 @@
-"""A member's view for tests: out of its group and quiet, except for the given attributes."""
+"""A member's view for tests: without partitions, coordinator and heartbeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from consumer_membership.types import GroupProtocol
 
 
 def view_of(state: MemberState, *, group_id: str = "g", member_id: str = "m", epoch: int = 0) -> MembershipView:
-    """The view of a member of the consumer protocol in this state; `dataclasses.replace` changes the rest."""
+    """Return the view of a consumer protocol member in this state; use `dataclasses.replace` for other attributes."""
     return MembershipView(
         state=state,
         protocol=GroupProtocol.CONSUMER,

@@ -1,4 +1,4 @@
-"""Waiting for another thread, process or broker: one loop, and failures that name the missing event."""
+"""Wait for another thread, process or broker; failures name the missing event."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TypeVar, overload
 
 FoundT = TypeVar("FoundT")
 
-#: A bound against hanging, not a measurement. A busy machine needs most of a minute for what takes a second on a quiet
-#: one, and the failure's message must come before pytest ends the test, which it does after 300 s.
+#: A limit against hanging tests, not an expected duration. A busy machine may need most of a minute for an action of a
+#: second. The limit is below 300 s, at which pytest ends the test, so that the failure has a message.
 PATIENCE_S = 60.0
-#: The same for a program that a test runs to its end: the start of an interpreter with librdkafka alone takes most of a
-#: minute on a busy machine.
+#: The limit for a program that a test runs to its end: on a busy machine, the start of an interpreter with librdkafka
+#: alone may take most of a minute.
 PROCESS_S = 240.0
-#: Kafka ends a session after 45 s by default: what happens sooner is not the end of a session.
+#: Kafka's default session timeout is 45 s, so an event within this time is not caused by the end of a session.
 SOONER_THAN_A_SESSION_S = 30.0
 _PAUSE_S = 0.01
 
@@ -30,7 +30,7 @@ def _pause() -> None:
 
 
 def wait_until(
-    look: Callable[[], FoundT | None],
+    condition: Callable[[], FoundT | None],
     what: str,
     patience_s: float = PATIENCE_S,
     *,
@@ -38,26 +38,27 @@ def wait_until(
     between: Callable[[], object] = _pause,
     changed: threading.Condition | None = None,
 ) -> FoundT:
-    """Return the first true result of `look`.
+    """Return the first true result of `condition`.
 
     Args:
-        look: Called repeatedly; it may raise to give up early.
+        condition: Called repeatedly; it may raise to fail early.
         what: The awaited event, for the failure's message.
-        patience_s: Seconds after which this fails.
+        patience_s: The time limit in seconds.
         seen: Returns the current state, for the failure's message.
         between: Called between two calls instead of a pause, for example to poll a consumer.
-        changed: Called under this condition, `look` runs again only when the condition is notified.
+        changed: If given, it is held while `condition` is called, and `condition` is called again only after a
+            notification.
 
     Raises:
         AssertionError: `what` did not happen in time.
     """
     if changed is not None:
         with changed:
-            if found := changed.wait_for(look, patience_s):
+            if found := changed.wait_for(condition, patience_s):
                 return found
             raise _failure(what, patience_s, seen)
     give_up_at = monotonic() + patience_s
-    while not (found := look()):
+    while not (found := condition()):
         if monotonic() > give_up_at:
             raise _failure(what, patience_s, seen)
         between()
@@ -68,32 +69,32 @@ def wait_until_served(
     what: str,
     process: subprocess.Popen[bytes],
     log: Path,
-    ask: Callable[[], object],
-    refusals: type[Exception] | tuple[type[Exception], ...],
+    request: Callable[[], object],
+    errors: type[Exception] | tuple[type[Exception], ...],
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Return when the server in this process answers `ask` without one of these refusals.
+    """Return when `request` no longer raises one of these errors, because the server in this process responds.
 
     Raises:
         RuntimeError: The process has ended; its log is in the text.
-        AssertionError: There was no answer in time.
+        AssertionError: The server did not respond in time.
     """
 
-    def look() -> bool:
+    def is_served() -> bool:
         if process.poll() is not None:
             raise RuntimeError(f"{what} ended with {process.returncode}:\n{log.read_text(errors='replace')}")
         try:
-            ask()
-        except refusals:
+            request()
+        except errors:
             return False
         return True
 
-    wait_until(look, f"an answer of {what}", patience_s, seen=lambda: log.read_text(errors="replace")[-3000:])
+    wait_until(is_served, f"a response of {what}", patience_s, seen=lambda: log.read_text(errors="replace")[-3000:])
 
 
 @overload
 async def async_wait_until(
-    look: Callable[[], Awaitable[FoundT | None]],
+    condition: Callable[[], Awaitable[FoundT | None]],
     what: str,
     patience_s: float = ...,
     *,
@@ -101,22 +102,26 @@ async def async_wait_until(
 ) -> FoundT: ...
 @overload
 async def async_wait_until(
-    look: Callable[[], FoundT | None], what: str, patience_s: float = ..., *, seen: Callable[[], object] | None = ...
+    condition: Callable[[], FoundT | None],
+    what: str,
+    patience_s: float = ...,
+    *,
+    seen: Callable[[], object] | None = ...,
 ) -> FoundT: ...
 async def async_wait_until(
-    look: Callable[[], object],
+    condition: Callable[[], object],
     what: str,
     patience_s: float = PATIENCE_S,
     *,
     seen: Callable[[], object] | None = None,
 ) -> object:
-    """Return the first true result of `look`, a function or a coroutine function; other tasks run between two calls.
+    """Return the first true result of a function or coroutine function; other tasks run between two calls.
 
     The arguments and the failure are those of `wait_until`.
     """
     give_up_at = monotonic() + patience_s
     while True:
-        found = look()
+        found = condition()
         if inspect.isawaitable(found):
             found = await found
         if found:
@@ -127,5 +132,5 @@ async def async_wait_until(
 
 
 def _failure(what: str, patience_s: float, seen: Callable[[], object] | None) -> AssertionError:
-    instead = "" if seen is None else f"; seen: {seen()}"
-    return AssertionError(f"{what}: not within {patience_s:g} s{instead}")
+    state = "" if seen is None else f"; seen: {seen()}"
+    return AssertionError(f"{what}: not within {patience_s:g} s{state}")

@@ -1,10 +1,10 @@
-"""Removes the POSIX-only parts of Python from this interpreter, to simulate Windows.
+"""Remove the POSIX-only parts of Python from this interpreter, to simulate Windows.
 
     python -m tests.support.without_posix                        imports every module of the package
-    python -m tests.support.without_posix BOOTSTRAP TOPIC COUNT  then joins a group and consumes so many records
+    python -m tests.support.without_posix BOOTSTRAP TOPIC COUNT  then joins a group and consumes COUNT records
 
-The removed names have "Availability: Unix" in Python's documentation, or are not available on Windows. The standard
-library is imported before, because it distinguishes the systems itself.
+The removed names have "Availability: Unix" in Python's documentation, or are not available on Windows. Modules of the
+standard library are imported first, because they have their own code for Windows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-#: Imported before anything is taken away.
+#: Modules that are imported before names are removed.
 _KNOWN = (
     asyncio,
     concurrent.futures,
@@ -69,22 +69,22 @@ _NAMES: Mapping[ModuleType, str] = {
 
 
 class _Refused(MetaPathFinder):
-    """Finds no module that Windows lacks."""
+    """Raises ModuleNotFoundError for modules that Windows lacks."""
 
     def find_spec(
         self,
         name: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 - the protocol's
-        target: ModuleType | None = None,  # noqa: ARG002 - likewise
+        path: Sequence[str] | None = None,  # noqa: ARG002 - required by the protocol
+        target: ModuleType | None = None,  # noqa: ARG002 - required by the protocol
     ) -> ModuleSpec | None:
         if name in _MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return None
 
 
-def take_away() -> None:
-    """Remove the names from every module that is imported from now on."""
-    # Windows' has no AF_UNIX in it, and asyncio needs one.
+def remove_posix() -> None:
+    """Remove the names and modules; code that is imported from now on finds none of them."""
+    # asyncio needs a socketpair. Without arguments it would use the removed name AF_UNIX.
     socket.socketpair = partial(socket.socketpair, socket.AF_UNIX)
     for module, names in _NAMES.items():
         for name in names.split():
@@ -95,17 +95,19 @@ def take_away() -> None:
     sys.meta_path.insert(0, _Refused())
 
 
-#: Needs pyspark: numpy, which it imports, looks for the kernel's version where the machine has Linux.
-_PYSPARKS = "consumer_membership.spark.source.data_source"
-#: Needs gssapi, which the tests do not install.
-_KERBEROS = "consumer_membership.runtime.network.kerberos"
+#: Needs pyspark, which imports numpy; on a machine with Linux, numpy requests the kernel's version.
+_NEEDS_PYSPARK = "consumer_membership.spark.source.data_source"
+#: Needs gssapi, which is not installed for the tests.
+_NEEDS_GSSAPI = "consumer_membership.runtime.network.kerberos"
 
 
 def import_everything() -> list[str]:
-    """Import every module of the package, except commands that run at import, and what needs pyspark or gssapi."""
+    """Import all modules of the package, except commands that run at import and modules with missing requirements."""
     package = importlib.import_module("consumer_membership")
     found = [module.name for module in pkgutil.walk_packages(package.__path__, "consumer_membership.")]
-    imported = [name for name in found if not name.endswith(".__main__") and name not in (_PYSPARKS, _KERBEROS)]
+    imported = [
+        name for name in found if not name.endswith(".__main__") and name not in (_NEEDS_PYSPARK, _NEEDS_GSSAPI)
+    ]
     for name in imported:
         importlib.import_module(name)
     return imported
@@ -126,8 +128,8 @@ def consume(bootstrap_servers: str, topic: str, count: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the result."""
-    take_away()
+    """Print the number of imported modules and of consumed records."""
+    remove_posix()
     print(len(import_everything()), "modules")
     if arguments:
         bootstrap_servers, topic, count = arguments
