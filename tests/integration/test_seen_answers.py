@@ -136,15 +136,15 @@ def test_static_member_that_converts_during_a_rebalance_leaves_partitions_unassi
 
 
 @pytest.mark.parametrize("version", list(reversed(SUPPORTED_VERSIONS)))
-def test_consumer_group_with_policy_disabled_refuses_classic_members_from_4_3_on(
+def test_consumer_group_with_policy_disabled_refuses_classic_members_from_4_2_2_on(
     broker_pool: RunBrokers, version: str
 ) -> None:
-    """B23, rules 7.1: Under the policy `disabled`, brokers before 4.3 admit the classic member."""
+    """B23, rules 7.1: Under the policy `disabled`, brokers before 4.2.2 admit the classic member."""
     broker = broker_pool.shared(version, properties=SHORT_SESSIONS)
     coordinator = RealCoordinator(broker.bootstrap_servers, RULES_4_4)
     Member(coordinator, "m1").join()
     answer = coordinator.ask(join(instance_id="i"))
-    if tuple(map(int, version.split("."))) >= (4, 3):
+    if tuple(map(int, version.split("."))) >= (4, 2, 2):
         assert answer == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
     else:
         assert expect(Joined, answer).leader_id == ""
