@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from consumer_membership.devbroker.listeners import Security
     from consumer_membership.devbroker.request import Backend
 
+#: The controller fences a broker that sends no heartbeat for 9 s (the default), although no other broker can take its
+#: partitions over. A test machine may stall for longer. A node that was killed cannot return during this time, so a
+#: broker of one test, whose nodes may be killed, keeps the default.
+PATIENT_CONTROLLER = {"broker.session.timeout.ms": "60000"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStart:
@@ -93,7 +98,9 @@ class BrokerPool:
                 if backend in (None, broker.backend):
                     return broker
             began = time.monotonic()
-            broker = start(version, nodes, properties, backend=backend, security=security)
+            is_existing = bool(os.environ.get(VARIABLE))
+            used = properties if is_existing else {**PATIENT_CONTROLLER, **(properties or {})}
+            broker = start(version, nodes, used, backend=backend, security=security)
             self.starts.append(BrokerStart(kind=str(request), seconds=time.monotonic() - began))
             kind.brokers.append(broker)
             return broker
