@@ -31,9 +31,6 @@ FULL = KafkaError.GROUP_MAX_SIZE_REACHED
 PARTITIONS = 6
 #: The members of each group: a dynamic one and two static ones.
 _INSTANCES = (None, "b", "c")
-#: The coordinator removes the refused member without completing the join phase. The others may wait for the rebalance
-#: timeout, which is max.poll.interval.ms.
-_CONFIG = {"max_poll_interval_ms": 50_000}
 #: A restarted node is ready within seconds; a machine that is busy with other tests needs minutes.
 _READY_S = 300.0
 
@@ -89,10 +86,9 @@ def test_loaded_classic_group_above_its_limit_refuses_the_members_that_join_last
         for mode in (EAGER, COOPERATIVE):
             ground, group = Ground(broker=limited.broker, mode=mode), unique("group")
             topic = ground.topic(PARTITIONS)
+            # The rebalance timeout is max.poll.interval.ms: the members that stay may wait for it.
             members = [
-                stack.enter_context(
-                    ground.member(group, [topic], group_instance_id=one, max_poll_interval_ms=_REBALANCE_TIMEOUT_MS)
-                )
+                stack.enter_context(ground.member(group, [topic], group_instance_id=one, max_poll_interval_ms=50_000))
                 for one in _INSTANCES
             ]
             for one in members:
