@@ -188,14 +188,14 @@ class Crew:
         """Wait until about this many records were handled."""
         wait_until(lambda: self.progress >= records, f"{records} records", RUN_S, seen=self.said)
 
+    def is_at_end(self) -> bool:
+        """Return whether the group has committed the end of each partition."""
+        committed, end = offsets_at_end(self.servers, group=self.topic, topic=self.topic, partitions=PARTITIONS)
+        return committed == end
+
     def wait_for_the_end(self) -> None:
         """Wait until the group has committed everything."""
-
-        def is_at_end() -> bool:
-            committed, end = offsets_at_end(self.servers, group=self.topic, topic=self.topic, partitions=PARTITIONS)
-            return committed == end
-
-        wait_until(is_at_end, "everything committed", RUN_S, seen=self.said)
+        wait_until(self.is_at_end, "everything committed", RUN_S, seen=self.said)
 
     def said(self) -> list[str]:
         """The output of the living workers."""
@@ -255,8 +255,17 @@ def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) ->
     chance.shuffle(ways)
     for threshold, end in zip(sorted(chance.sample(range(1, records), len(ways))), ways, strict=True):
         crew.wait_for(threshold)
-        wait_until(lambda: any(worker.is_at_work for worker in workers), "a worker at work", RUN_S, seen=crew.said)
-        place = chance.choice([number for number, worker in enumerate(workers) if worker.is_at_work])
+        wait_until(
+            lambda: any(worker.is_at_work for worker in workers) or crew.is_at_end(),
+            "a worker at work, or the end",
+            RUN_S,
+            seen=crew.said,
+        )
+        at_work = [number for number, worker in enumerate(workers) if worker.is_at_work]
+        if not at_work:
+            # On a busy machine, the other workers may handle all records before their replacements start.
+            break
+        place = chance.choice(at_work)
         workers[place] = end(workers[place])
     crew.wait_for_the_end()
     assert crew.stop(workers) == [0] * WORKERS, crew.said()

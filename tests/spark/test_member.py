@@ -391,7 +391,7 @@ def test_slow_sink_gets_smaller_batches_until_they_fit(scene: Scene, recorder: R
             wait_until(lambda: scene.epochs() == [-2], "a static member that left")
         recorder(batch, context)
 
-    plan = scene.plan(instances=1, batch_size=400, sink_timeout_s=5.0, sink_attempts=2)
+    plan = scene.plan(instances=1, batch_size=400, batch_wait_s=PATIENCE_S, sink_timeout_s=5.0, sink_attempts=2)
     assert scene.run(plan, slow_with_many).records == 800
     sizes = [len(call.offsets) for call in recorder.given()]
     assert (sizes[0], max(sizes[1:]) <= 300) == (400, True)
