@@ -1,4 +1,4 @@
-"""Applications of members on real threads, without a session: they perform the orders of their member."""
+"""Applications of members on real threads, without a session: each performs the orders of its member."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPIC = "orders"
 
 @dataclass(slots=True)
 class Application:
-    """An application that performs and keeps its member's orders; the test's thread is the application's thread."""
+    """An application that performs and records its member's orders; the test's thread is the application's thread."""
 
     line: Line
     thread: NetworkThread
@@ -39,7 +39,7 @@ class Application:
     commits: list[CommitCompleted] = field(default_factory=list)
     polls: int = 0
     is_gone: bool = False
-    #: Whether its on_assign raises.
+    #: Whether on_assign raises.
     raises_in_on_assign: bool = False
 
     def subscribe(self) -> None:
@@ -87,12 +87,12 @@ class Application:
         return self.line.view.state
 
     def owns(self, count: int) -> bool:
-        """Whether the member is stable with this many partitions."""
+        """Return whether the member is STABLE with this many partitions."""
         return self.state is MemberState.STABLE and len(self.line.view.owned) == count
 
 
 def poll_until(condition: Callable[[], bool], what: str, *applications: Application) -> None:
-    """Let these applications poll until the condition holds, which must be before a session ends."""
+    """Let these applications poll until the condition holds; the wait is shorter than a session."""
 
     def poll() -> None:
         for application in applications:

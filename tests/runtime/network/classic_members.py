@@ -38,7 +38,7 @@ ResultT = TypeVar("ResultT")
 REBALANCE_S = 30.0
 
 
-#: Longer than any stall of a busy machine. (The mock cluster gathers a new group for 3 s whatever the session is.)
+#: Longer than any stall of a busy machine. (The mock cluster gathers a new group for 3 s with any session timeout.)
 SESSION_S = 30.0
 
 
@@ -49,12 +49,12 @@ class Cluster:
     bootstrap_servers: str
     topic: str
     session_s: float
-    #: librdkafka's mock cluster offers LeaveGroup up to 4, and reads and answers every version as its oldest: a
-    #: member that leaves there is removed when its session is over.
+    #: Whether the coordinator reads leaves. librdkafka's mock cluster offers LeaveGroup up to version 4, but reads and
+    #: answers every version as the oldest one, so a member that leaves is removed only when its session ends.
     reads_leaves: bool = True
 
     def partitions(self, *numbers: int) -> frozenset[TopicPartition]:
-        """Partitions of the topic."""
+        """Return these partitions of the topic."""
         return frozenset(TopicPartition(self.topic, number) for number in numbers)
 
 
@@ -70,7 +70,7 @@ class Member:
         self.owned: frozenset[TopicPartition] = frozenset()
 
     async def coordinator(self) -> BrokerAddress:
-        """The group's coordinator; a real broker creates the offsets topic first."""
+        """Find the group's coordinator; a real broker creates the offsets topic first."""
 
         async def ask(found: BrokerAddress, _: float) -> BrokerAddress:
             return found
@@ -109,25 +109,25 @@ class Member:
             return event
 
     async def sync(self, assignments: Mapping[str, frozenset[TopicPartition]] | None = None) -> SyncAnswered:
-        """Sync, as the leader if there are assignments."""
+        """Send a SyncGroup, as the leader if there are assignments."""
         event = await self.try_to_sync(assignments or {})
         assert isinstance(event, SyncAnswered), event
         return event
 
     async def follow(self) -> None:
-        """Join and sync as a follower, and again if another rebalance begins in between."""
+        """Join and sync as a follower; repeat both if another rebalance begins in between."""
         event: SyncAnswered | SyncRejected | ExchangeFailed | None = None
         while not isinstance(event, SyncAnswered):
             assert not (await self.join()).is_leader
             event = await self.try_to_sync({})
-            # The mock cluster sends null in a refusal where the protocol allows no null.
+            # The mock cluster sends null in a refusal although the protocol does not allow it.
             refused = isinstance(event, SyncRejected) and event.verdict is ClassicVerdict.REJOIN_NOW
             assert refused or isinstance(event, SyncAnswered | ExchangeFailed), event
 
     async def try_to_sync(
         self, assignments: Mapping[str, frozenset[TopicPartition]]
     ) -> SyncAnswered | SyncRejected | ExchangeFailed:
-        """Sync and return any outcome."""
+        """Send a SyncGroup and return any outcome."""
         order = SendSync(
             request_id=2,
             generation=self.generation,
@@ -143,7 +143,7 @@ class Member:
         return event
 
     async def beat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:
-        """One heartbeat: its success, or its verdict."""
+        """Send a heartbeat; return its success or its verdict."""
         order = SendClassicHeartbeat(
             request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
         )
@@ -156,10 +156,10 @@ class Member:
     async def beat_until(self, verdict: ClassicVerdict) -> None:
         """Heartbeat until the coordinator returns this verdict."""
 
-        async def is_said() -> bool:
+        async def has_verdict() -> bool:
             return await self.beat() is verdict
 
-        await async_wait_until(is_said, f"a heartbeat that ends with {verdict}")
+        await async_wait_until(has_verdict, f"a heartbeat that ends with {verdict}")
 
     async def leave(self) -> None:
         """Leave the group."""
@@ -193,7 +193,7 @@ def with_members(
     group: str | None = None,
     instance_id: str | None = None,
 ) -> ResultT:
-    """The result of `act` with this many members of one group, all with this instance id."""
+    """Return the result of `act` with this many members of one group, all with this instance id."""
 
     async def run() -> ResultT:
         name = group or unique("group")

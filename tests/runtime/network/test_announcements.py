@@ -1,4 +1,4 @@
-"""Announcements at the coordinator of the helper group, a scripted broker: another node than the group's."""
+"""Announcements at the coordinator of the helper group, which is another node than the group's coordinator."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ HELPER = "g.hand-over"
 ANNOUNCEMENT = HandOverAnnouncement(predecessor="old", successor="new", instance_id="i")
 READ = ReadAnnouncements(request_id=7, partitions=frozenset({T0}))
 WRITE = WriteAnnouncement(request_id=8, partition=T0, announcement=ANNOUNCEMENT)
-#: A refusal that waiting does not mend: GROUP_AUTHORIZATION_FAILED.
+#: A permanent refusal: GROUP_AUTHORIZATION_FAILED.
 NOT_AUTHORIZED = 30
 
 
 class Helper:
-    """The coordinator of the helper group on node 2; it answers one request after the other as a test wants."""
+    """The coordinator of the helper group on node 2; it gives the test's responses first, then those of a broker."""
 
     def __init__(self, *scripted: Answer) -> None:
         self._scripted = list(scripted)
         self.text = ""
 
     def __call__(self, request: Received) -> Answer:
-        """Answer as scripted, or keep and return the metadata as a broker does."""
+        """Return the next scripted response; without one, store and return the metadata as a broker does."""
         if request.api_key not in (COMMIT, FETCH):
             return None
         if self._scripted:
@@ -52,7 +52,7 @@ class Helper:
 
 
 def exchanged(helper: Helper, act: Callable[[Announcements], Awaitable[ResultT]]) -> tuple[ResultT, ScriptedBroker]:
-    """Return what comes of it, and the broker with the requests that it received."""
+    """Return the result of `act`, and the broker with the requests that it received."""
     with ScriptedBroker(answers(commit=helper, fetch=helper), nodes=2) as broker:
         broker.coordinator = 2
 
@@ -63,7 +63,7 @@ def exchanged(helper: Helper, act: Callable[[Announcements], Awaitable[ResultT]]
 
 
 def test_announcement_is_written_and_read_at_the_coordinator_of_the_helper_group() -> None:
-    """The coordinator is looked up once; the requests are those of a client that is not a member."""
+    """The coordinator is looked up once, and the requests name no member."""
 
     async def act(announcements: Announcements) -> tuple[object, object]:
         return await announcements.write(WRITE), await announcements.read(READ)
@@ -94,7 +94,7 @@ def test_withdrawn_announcement_is_read_as_none() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"v":2}', "[]"])
 def test_foreign_metadata_is_no_announcement(text: str) -> None:
-    """Another program, or another version, may have committed there."""
+    """Another program or another version may have committed this metadata."""
     found, _ = exchanged(
         Helper(fetch_answer_v9({T0: (5, 0)}, group=HELPER, metadata=text)),
         lambda helper: helper.read(READ),
@@ -124,7 +124,7 @@ def test_refused_read_is_final_only_without_the_right(code: int, is_refused: boo
 
 @pytest.mark.parametrize(("code", "is_refused"), [(14, False), (16, False), (NOT_AUTHORIZED, True)])
 def test_refused_write_is_final_only_without_the_right(code: int, is_refused: bool) -> None:  # noqa: FBT001
-    """The same for the announcement itself."""
+    """A write is refused permanently in the same cases as a read."""
 
     async def act(announcements: Announcements) -> tuple[AnnouncementWritten | AnnouncementNotWritten, object]:
         return await announcements.write(WRITE), await announcements.write(WRITE)
@@ -137,7 +137,7 @@ def test_refused_write_is_final_only_without_the_right(code: int, is_refused: bo
 
 
 def test_lost_connection_is_no_refusal() -> None:
-    """Each request is tried once, and the core repeats it; the coordinator is looked up again."""
+    """Each request is sent once; the core repeats it, and the coordinator is looked up again."""
 
     async def act(
         announcements: Announcements,
@@ -153,6 +153,6 @@ def test_lost_connection_is_no_refusal() -> None:
 
 
 def test_text_of_an_announcement_is_within_the_metadata_of_any_broker() -> None:
-    """Brokers limit it to 4096 characters by default."""
+    """By default, brokers limit metadata to 4096 characters."""
     longest = HandOverAnnouncement(predecessor="p" * 36, successor="s" * 36, instance_id="i" * 249)
     assert len(announcement_text(longest)) < 4096

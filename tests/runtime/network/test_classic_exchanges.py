@@ -1,4 +1,4 @@
-"""A classic member's requests to scripted brokers: responses, refusals, silence, and which request waits for which."""
+"""A classic member's requests to scripted brokers: responses, refusals, timeouts, and which request waits for which."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LONG = join_order(rebalance_timeout_s=300.0)
 
 
 def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
-    """A script by the kind of request."""
+    """Return a script by the kind of request."""
     keys = {"join": JOIN, "sync": SYNC, "beat": BEAT, "leave": LEAVE, "commit": COMMIT}
     scripted = {keys[name]: answer for name, answer in by_api.items()}
 
@@ -72,7 +72,7 @@ def asked(
     known: ConnectionSettings | None = None,
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
-    """The result of a request to a scripted coordinator; the client is closed and leaves no task behind."""
+    """Return the result of a request to a scripted coordinator; the client is closed and leaves no task behind."""
 
     async def run() -> ResultT:
         client = Cluster(known or settings(*broker.servers), on_coordinator_lost=on_coordinator_lost)
@@ -86,7 +86,7 @@ def asked(
 
 
 async def each(client: Cluster, at: BrokerAddress, timeout_s: float = PATIENCE_S) -> list[object]:
-    """The outcome of one request of each kind."""
+    """Return the outcome of one request of each kind."""
     return [
         await exchange(client, at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
         await exchange(client, at, "g", sync_order(), timeout_s),
@@ -180,7 +180,7 @@ def test_classic_exchange_without_the_classic_protocol_is_fatal() -> None:
 
 
 def failures(events: list[object]) -> list[str]:
-    """The reasons of events that report a missing response."""
+    """Return the reasons of the events that report a missing response."""
     reasons = []
     for event in events:
         assert isinstance(event, ExchangeFailed | CommitFailed), event
@@ -189,7 +189,7 @@ def failures(events: list[object]) -> list[str]:
 
 
 def test_classic_exchange_reports_a_disconnect_as_a_failure() -> None:
-    """A failure has no verdict, because the coordinator's action is unknown."""
+    """A failure has no verdict, because the client does not know whether the coordinator handled the request."""
     gone = script(**dict.fromkeys(("join", "sync", "beat", "leave", "commit"), DISCONNECT))
     with ScriptedBroker(gone, versions=OFFERED) as broker:
         reasons = failures(asked(broker, each))
@@ -197,7 +197,7 @@ def test_classic_exchange_reports_a_disconnect_as_a_failure() -> None:
 
 
 def test_classic_exchange_reports_an_unreachable_coordinator_as_a_failure() -> None:
-    """The coordinator was just stopped."""
+    """The coordinator has stopped."""
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         broker.stop_node(1)
@@ -224,7 +224,7 @@ def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> No
     assert all("no response to" in reason or "not connected within" in reason for reason in reasons)
 
 
-# ---- the long poll --------------------------------------------------------------------------------------------------
+# ---- the long wait of a join -----------------------------------------------------------------------------------------
 
 
 def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
@@ -257,7 +257,7 @@ def test_join_waits_for_the_group_longer_than_a_request_timeout() -> None:
     gate = Gate()
 
     async def act(client: Cluster, at: BrokerAddress) -> object:
-        # The short time is for the response, and not for the connection.
+        # The short timeout applies to the response, not to the connection.
         await exchange(client, at, "g", sync_order(), PATIENCE_S)
         joining = asyncio.create_task(exchange(client, at, "g", LONG, 0.2))
         await asyncio.to_thread(broker.wait_for, JOIN)
@@ -318,7 +318,7 @@ def test_next_join_does_not_wait_behind_a_cancelled_request(kind: str) -> None:
 
 
 def test_end_of_the_joins_connection_reports_no_lost_coordinator() -> None:
-    """The join's outcome reports the end, and the connection of the heartbeats stays open."""
+    """The join's own outcome reports the end, and the connection of the heartbeats stays open."""
     lost: list[str] = []
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:

@@ -90,7 +90,7 @@ def test_cluster_fetches_the_brokers_after_the_first_request() -> None:
         await asyncio.to_thread(broker.wait_for, METADATA)
         asked = [request.api_key for request in broker.requests()]
         assert asked.index(FIND) < asked.index(METADATA)
-        # Its response comes before the next one on the same connection.
+        # Its response arrives before the next response on the same connection.
         await client.find_coordinator("g")
         await asyncio.to_thread(broker.stop_node, 1)
         return await client.brokers()
@@ -207,7 +207,7 @@ def test_cluster_tries_a_broker_again_after_its_backoff() -> None:
 
 
 def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:
-    """The end offsets of both partitions."""
+    """Return the end offsets of both partitions."""
     return with_client(
         broker.servers,
         lambda client: client.list_offsets({T0: -1, T1: -1}, read_committed=True, timeout_s=timeout_s),
@@ -249,7 +249,7 @@ def test_list_offsets_waits_for_a_new_topic() -> None:
 
 
 def test_list_offsets_returns_known_offsets_beside_a_partition_without_a_leader() -> None:
-    """When the time is over, known offsets are returned with the latest error of each other partition."""
+    """When the timeout ends, known offsets are returned with the latest error of each other partition."""
     with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, leaders=(1, -1))}) as broker:
         found = next(
             found for time_s in (0.05, 0.5, 5.0) if isinstance((found := listed(broker, timeout_s=time_s))[T0], int)
@@ -258,7 +258,7 @@ def test_list_offsets_returns_known_offsets_beside_a_partition_without_a_leader(
 
 
 def test_list_offsets_does_not_repeat_a_final_refusal() -> None:
-    """A missing permission does not change by waiting; the other partitions are requested again."""
+    """A missing permission is a final error; the other partitions are requested again."""
     results = iter([{T0: (-1, 6), T1: (-1, 29)}, {T0: (7, 0)}])
     topics = {"t": Topic(TOPIC_ID, leaders=(1, 1))}
     with ScriptedBroker(answers(offsets=lambda _: offsets_answer(next(results))), topics=topics) as broker:
@@ -307,7 +307,7 @@ def test_metadata_request_to_a_silent_cluster_raises_a_transport_error() -> None
 
 
 def asked(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> ResultT:
-    """The result of one request to a scripted broker."""
+    """Return the result of one request to a scripted broker."""
     with ScriptedBroker(script) as broker:
         return with_client(broker.servers, ask)
 
@@ -322,7 +322,7 @@ def test_find_coordinator_returns_the_coordinator(versions: tuple[int, int]) -> 
 
 @pytest.mark.parametrize(("versions", "expected"), [((0, 3), 20), ((0, 6), 1)])
 def test_find_coordinator_of_many_groups_at_once_is_one_request(versions: tuple[int, int], expected: int) -> None:
-    """KIP-699: from version 4 on, the lookups that wait at the same moment go together; one refusal is of one group."""
+    """KIP-699: from version 4 on, simultaneous lookups share one request, and a refusal applies to one group."""
 
     def find(request: Received) -> Answer:
         found = broker.own_answer(request)
@@ -345,7 +345,7 @@ def test_find_coordinator_of_many_groups_at_once_is_one_request(versions: tuple[
 
 
 def test_find_coordinator_of_a_later_moment_is_another_request() -> None:
-    """A request has the groups of the moment when it was written, each once."""
+    """A request contains the groups whose lookups waited when it was written, each once."""
 
     async def look_up(client: Cluster) -> list[object]:
         first = await asyncio.gather(client.find_coordinator("a"), client.find_coordinator("a"))

@@ -18,13 +18,13 @@ TOKEN = Token(value="abc.def.", expires_at=0.0, extensions={"tenant": "blue"})
 def security(
     mechanism: SaslMechanism, username: str = "alice", token: Callable[[], Token] | None = None
 ) -> ConnectionSecurity:
-    """The connection security of such a configuration."""
+    """Return the connection security of such a configuration."""
     sasl = SaslSettings(mechanism=mechanism, username=username, password="secret", token=token)  # noqa: S106
     return ConnectionSecurity(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
 
 
 def begun(made: ConnectionSecurity) -> tuple[str, bytes]:
-    """The name of the next authentication's mechanism, and its first message."""
+    """Return the mechanism and the first message of the next authentication."""
     mechanism = asyncio.run(made.mechanism("broker.test"))
     assert mechanism is not None
     return mechanism.name, mechanism.begin()

@@ -32,7 +32,7 @@ def with_connections(
     on_silence: Callable[[str], None] = lambda _: None,
     longest_pause_s: Callable[[], float | None] = lambda: None,
 ) -> ResultT:
-    """The result of `act` with connections, which are closed at the end."""
+    """Return the result of `act` with connections, which are closed at the end."""
 
     async def run() -> ResultT:
         wanted = known or settings()
@@ -49,12 +49,12 @@ def with_connections(
 
 
 def somewhere(port: int) -> BrokerAddress:
-    """A broker with this port."""
+    """Return the address of a broker with this port."""
     return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
 
 
 def test_idle_connection_is_closed_and_replaced_on_demand() -> None:
-    """connections.max.idle.ms closes the connection without reporting a loss."""
+    """After connections.max.idle.ms the connection is closed, and no loss is reported."""
 
     async def act(pool: Connections) -> list[bool]:
         first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
@@ -101,7 +101,7 @@ def test_connections_are_shared_by_broker_and_purpose() -> None:
 
 
 def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request without a response blocks its connection for others; its own client stays there, in order."""
+    """A request without a response blocks its connection for other clients; its own client stays there, in order."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
     monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
     gate = Gate()
@@ -126,7 +126,7 @@ def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.Monke
 
 
 def test_blocked_requests_open_several_connections_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The joins of many new groups wait for each other at the coordinator only if they are on one connection."""
+    """At the coordinator, joins of many new groups wait for each other only if they share a connection."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
     monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
     gate = Gate()
@@ -136,7 +136,7 @@ def test_blocked_requests_open_several_connections_at_the_same_time(monkeypatch:
         asked = asyncio.create_task(first.request(requests.metadata_of_names(first.versions, ()), PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, METADATA)
         waiting = [asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S)) for _ in range(5)]
-        await asyncio.sleep(0)  # they let the loop read the responses that have arrived
+        await asyncio.sleep(0)  # lets the loop read the responses that have arrived
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         dialed = len(pool._dialing)
@@ -153,7 +153,7 @@ def test_blocked_requests_open_several_connections_at_the_same_time(monkeypatch:
 
 
 def test_many_requests_need_no_other_connection_to_a_quick_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the number of requests counts but their time: an additional connection costs a file and a handshake."""
+    """The delay counts, not the number of requests, because an additional connection costs a file and a handshake."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", PATIENCE_S)
     gate = Gate()
 
@@ -175,7 +175,7 @@ def test_many_requests_need_no_other_connection_to_a_quick_broker(monkeypatch: p
 
 
 def test_additional_connection_is_not_used_while_the_first_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It becomes idle and is closed then, also if it has fewer requests."""
+    """The additional connection becomes idle and is then closed, even if it has fewer requests."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
     monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
     gate = Gate()
@@ -200,7 +200,7 @@ def test_additional_connection_is_not_used_while_the_first_is_quick(monkeypatch:
 
 
 def test_rebalance_has_a_connection_for_each_member_which_ends_with_it() -> None:
-    """A JoinGroup waits for other members at the coordinator, so no other member may wait behind it."""
+    """A JoinGroup waits at the coordinator for other members, so no other member's request may wait behind it."""
 
     async def act(pool: Connections) -> list[bool]:
         listeners = Listener(), Listener()
@@ -353,7 +353,7 @@ def test_get_after_close_raises_transport_error() -> None:
 
 
 def silence(port: int) -> str:
-    """The warning about a silent port."""
+    """Return the warning about a silent port."""
     return (
         f"127.0.0.1:{port} accepted the connection and did not respond within 0.01 s; check that it is a Kafka listener"
     )

@@ -1,4 +1,4 @@
-"""A member's requests to scripted brokers: responses, refusals, and silence."""
+"""A member's requests to scripted brokers: responses, refusals and timeouts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_coordinator_that_was_found_again_is_tried_at_once() -> None:
 def heartbeat_outcome(
     script: Script, order: SendHeartbeat, versions: Mapping[int, tuple[int, int]]
 ) -> HeartbeatOutcome:
-    """The outcome of one heartbeat."""
+    """Return the outcome of one heartbeat."""
     with ScriptedBroker(script, versions=versions) as broker:
         outcome = with_client(broker.servers, lambda client: exchange(client, node(broker), "g", order, PATIENCE_S))
     assert isinstance(outcome, HeartbeatOutcome)
@@ -132,7 +132,7 @@ def test_heartbeat_after_a_timeout_uses_a_new_connection() -> None:
         return DROP if request.entity.member_epoch == 1 else heartbeat_answer()
 
     async def act(client: Cluster) -> list[type]:
-        # The short time is for the response, and not for the connection.
+        # The short timeout applies to the response, not to the connection.
         first = await exchange(client, node(broker), "g", beat(0), PATIENCE_S)
         lost = await exchange(client, node(broker), "g", beat(1), 0.02)
         found = await exchange(client, node(broker), "g", beat(2), PATIENCE_S)
@@ -191,28 +191,28 @@ def test_slow_response_to_another_request_does_not_delay_heartbeats() -> None:
 
 def test_loss_of_an_idle_coordinator_connection_is_reported() -> None:
     """Without a request in flight, the loss would be detected only by the next heartbeat."""
-    told: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
+    lost: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
 
     async def act(client: Cluster) -> tuple[BrokerAddress, str]:
         await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         await asyncio.to_thread(broker.disconnect, 1)
-        return await told.get()
+        return await lost.get()
 
     with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer())) as broker:
-        who, reason = with_client(broker.servers, act, lambda *loss: told.put_nowait(loss))
+        who, reason = with_client(broker.servers, act, lambda *loss: lost.put_nowait(loss))
         assert (who, reason) == (node(broker), f"{broker.bootstrap_servers}: the peer closed the connection")
 
 
 def test_loss_during_a_request_is_reported_only_by_the_request() -> None:
     """The failed heartbeat reports it; a second event would look up the coordinator twice."""
-    told: list[object] = []
+    lost: list[object] = []
     with ScriptedBroker(answers(heartbeat=lambda _: DISCONNECT)) as broker:
         with_client(
             broker.servers,
             lambda client: exchange(client, node(broker), "g", beat(), PATIENCE_S),
-            lambda *loss: told.append(loss),
+            lambda *loss: lost.append(loss),
         )
-    assert told == []
+    assert lost == []
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_commit_timeout_keeps_the_connection_of_the_heartbeats() -> None:
     gate = Gate()
 
     async def act(client: Cluster) -> list[type]:
-        # The short time is for the response, and not for the connection.
+        # The short timeout applies to the response, not to the connection.
         first = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         failed = await exchange(client, node(broker), "g", commit_of(T0), 0.02)
         gate.open()
@@ -262,7 +262,7 @@ def test_commit_to_a_broker_without_its_version_is_not_retriable() -> None:
     assert "OffsetCommit (api key 8) is needed in version 9" in answer.reason
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- closing the client ----------------------------------------------------------------------------------------------
 
 
 def test_close_fails_requests_and_connection_attempts() -> None:

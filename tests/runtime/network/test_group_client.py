@@ -1,4 +1,4 @@
-"""Requests of any client to a group's coordinator, a scripted broker: responses, refusals, silence, and moves."""
+"""Requests of any client to a group's coordinator, a scripted broker: responses, refusals, timeouts and moves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(
     ask: Callable[[GroupClient, BrokerAddress], Awaitable[ResultT]],
     versions: Mapping[int, tuple[int, int]] = NEWEST,
 ) -> ResultT:
-    """The result of one request to a scripted coordinator."""
+    """Return the result of one request to a scripted coordinator."""
     with ScriptedBroker(scripted, versions=versions) as broker:
 
         async def act(client: Cluster) -> ResultT:
@@ -66,7 +66,7 @@ def test_group_client_describes_groups_of_both_protocols() -> None:
     [(14, True, False), (15, True, True), (16, True, True), (30, False, False), (69, False, False)],
 )
 def test_describe_refusal_reports_retry_and_coordinator_lookup(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """The verdicts are those of a member's own requests."""
+    """The verdicts are the same as for a member's own requests."""
     with pytest.raises(BrokerRefusal) as caught:
         asked(
             answers(describe=consumer_group(code=code)),
@@ -86,7 +86,7 @@ def test_describe_raises_unsupported_version_on_a_broker_without_the_api() -> No
 
 @pytest.mark.parametrize(("silence", "seconds"), [(DROP, 0.02), (DISCONNECT, PATIENCE_S)])
 def test_describe_without_a_response_raises_transport_error(silence: object, seconds: float) -> None:
-    """Silence and a broken connection are not a group without members."""
+    """A missing response or a broken connection does not mean a group without members."""
     with pytest.raises(TransportError):
         asked(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
 
@@ -147,7 +147,7 @@ def test_with_coordinator_raises_the_last_refusal_when_time_is_over() -> None:
 
 
 def fetched(script: Script, *partitions: TopicPartition) -> Any:
-    """The result of fetch_committed."""
+    """Return the result of fetch_committed."""
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
@@ -175,7 +175,7 @@ def test_fetch_committed_sends_member_id_and_epoch() -> None:
     [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
 )
 def test_fetch_committed_raises_a_refusal_instead_of_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """Rules 3.7: the refusal tells whether to wait, to look up the coordinator, or to give up."""
+    """Rules 3.7: the refusal shows whether to wait, to look up the coordinator, or to fail."""
     with pytest.raises(BrokerRefusal) as caught:
         fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
     refusal = caught.value
@@ -194,7 +194,7 @@ def test_fetch_committed_without_partitions_sends_no_request() -> None:
 
 
 def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
-    """The result of committed_by_partition for two partitions."""
+    """Return the result of committed_by_partition for two partitions."""
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
@@ -222,7 +222,7 @@ def test_committed_by_partition_returns_an_offset_or_an_error_for_each_partition
     [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
 )
 def test_identity_error_of_a_fetch_is_retriable_only_for_a_member(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
-    """A member's heartbeats bring another epoch or membership; a client without a membership would retry forever."""
+    """A member's heartbeats bring another epoch or membership; a client without membership would retry forever."""
     for member_id, expected in (("m", as_member), ("", as_nobody)):
         with pytest.raises(BrokerRefusal) as caught:
             asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
@@ -246,7 +246,7 @@ def test_committed_by_partition_closes_a_connection_that_did_not_respond() -> No
         return DROP if asked.index(request.connection) == 0 else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
 
     async def act(client: Cluster) -> CommittedOffsets:
-        # The short time is for the response, and not for the connection.
+        # The short timeout applies to the response, not to the connection.
         await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         with pytest.raises(TransportError):
             await ask(client, 0.05)

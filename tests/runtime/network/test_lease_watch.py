@@ -11,8 +11,8 @@ from consumer_membership.runtime.network.lease_watch import LeaseWatch
 from tests.support.waiting import PATIENCE_S
 
 
-class Noted(WakeUp):
-    """A wake-up that keeps the time when it was set."""
+class RecordingWakeUp(WakeUp):
+    """A wake-up that records the time at which it was set."""
 
     __slots__ = ("set_at", "was_set")
 
@@ -22,15 +22,15 @@ class Noted(WakeUp):
         self.set_at = 0.0
 
     def set(self) -> None:
-        """Set the wake-up and keep the time."""
+        """Set the wake-up and record the time."""
         super().set()
         self.set_at = time.monotonic()
         self.was_set.set()
 
 
 def test_lease_that_ends_sets_the_wake_up_of_its_consumer_only() -> None:
-    """The earliest lease ends first, also if it was added last."""
-    leases, late, early = LeaseWatch(), Noted(), Noted()
+    """The lease that ends earliest is handled first, even if it was added last."""
+    leases, late, early = LeaseWatch(), RecordingWakeUp(), RecordingWakeUp()
     leases.watch(late, time.monotonic() + PATIENCE_S)
     until = time.monotonic() + 0.05
     leases.watch(early, until)
@@ -42,7 +42,7 @@ def test_lease_that_ends_sets_the_wake_up_of_its_consumer_only() -> None:
 
 def test_lease_that_grows_sets_nothing_before_its_new_end() -> None:
     """The former end of a lease that was extended has no effect."""
-    leases, one = LeaseWatch(), Noted()
+    leases, one = LeaseWatch(), RecordingWakeUp()
     leases.watch(one, time.monotonic() + 0.05)
     until = time.monotonic() + 0.2
     leases.watch(one, until)
@@ -51,8 +51,8 @@ def test_lease_that_grows_sets_nothing_before_its_new_end() -> None:
 
 
 def test_next_lease_of_a_consumer_is_watched_like_the_first() -> None:
-    """The end of a lease, and the end of the thread, do not end the watch."""
-    leases, one = LeaseWatch(), Noted()
+    """After a lease or the thread has ended, a new lease of the same consumer is watched again."""
+    leases, one = LeaseWatch(), RecordingWakeUp()
     for _ in range(3):
         one.was_set.clear()
         leases.watch(one, time.monotonic())
@@ -60,8 +60,8 @@ def test_next_lease_of_a_consumer_is_watched_like_the_first() -> None:
 
 
 def test_lease_in_a_forked_child_is_watched_by_a_thread_of_its_own() -> None:
-    """The child inherits neither the parent's leases nor the state that their thread runs."""
-    leases, parents, one = LeaseWatch(), Noted(), Noted()
+    """The child inherits neither the parent's leases nor the state of the thread that watches them."""
+    leases, parents, one = LeaseWatch(), RecordingWakeUp(), RecordingWakeUp()
     leases.watch(parents, time.monotonic() + PATIENCE_S)
     leases.begin_in_child()
     leases.watch(one, time.monotonic())
@@ -70,10 +70,10 @@ def test_lease_in_a_forked_child_is_watched_by_a_thread_of_its_own() -> None:
 
 
 def test_leases_of_many_threads_all_end() -> None:
-    """Members' threads add, extend and end leases at the same time; no end is missed."""
-    leases, ones = LeaseWatch(), [Noted() for _ in range(50)]
+    """The members' threads add, extend and end leases at the same time, and no end is missed."""
+    leases, ones = LeaseWatch(), [RecordingWakeUp() for _ in range(50)]
 
-    def member(one: Noted) -> None:
+    def member(one: RecordingWakeUp) -> None:
         for _ in range(20):
             leases.watch(one, time.monotonic() + 0.01)
             leases.watch(one, None)

@@ -1,4 +1,4 @@
-"""The tables of a member's network orders: they contain every order, and nothing else."""
+"""The tables of a member's network orders: they contain every order and no other type."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def requests() -> MemberRequests:
 
 
 def test_member_requests_handle_every_network_order(requests: MemberRequests) -> None:
-    """An order that the table lacks would end the membership thread."""
+    """If the table lacked an order, that order would end the membership thread."""
     assert requests.handlers.keys() == set(get_args(NetworkOrder))
 
 
 def test_exchanges_handle_every_coordinator_effect() -> None:
-    """An effect that the table lacks would end the membership thread."""
+    """If the table lacked an effect, that effect would end the membership thread."""
     assert exchanges._EXCHANGES.keys() == set(get_args(exchanges.CoordinatorEffect))
 
 
-# ---- classic groups that are left as they are ------------------------------------------------------------------------
+# ---- classic groups that are not converted ---------------------------------------------------------------------------
 
 
 def group(
     code: ErrorCode = ErrorCode.none, members: int = 0, *, state: str = "Stable", instance_id: str | None = None
 ) -> Callable[[Received], Answer]:
-    """The DescribeGroups response of version 6."""
+    """Return a function that makes the DescribeGroups response of version 6."""
 
     def answer(request: Received) -> Answer:
         one = describe_groups_v6.DescribedGroupMember(
@@ -116,7 +116,7 @@ def group(
 def requested(
     described: Callable[[Received], Answer] | Answer, order: SendHeartbeat, left: Answer = None, partitions: int = 1
 ) -> tuple[ExchangeOutcome, list[Api]]:
-    """The outcome of a heartbeat, and the requests that were sent for it."""
+    """Return the outcome of a heartbeat, and the requests that were sent for it."""
     script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1), leave=left)
     member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
@@ -135,13 +135,13 @@ def requested(
 def joined(
     described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True
 ) -> tuple[ExchangeOutcome, int]:
-    """The outcome of a join, and how often it was sent."""
+    """Return the outcome of a join, and how many times it was sent."""
     outcome, sent = requested(described, replace(beat(epoch=0), refuse_conversion=refuse_conversion))
     return outcome, sent.count(BEAT)
 
 
 def test_join_that_would_convert_a_group_with_members_is_not_sent() -> None:
-    """The configuration did not ask for the conversion; the error names the setting that converts the group."""
+    """The configuration did not request the conversion; the error names the setting that converts the group."""
     outcome, sent = joined(group(members=2))
     assert isinstance(outcome, HeartbeatRejected)
     assert outcome.error.message == "the group has 2 classic members; group.protocol=consumer converts it"
@@ -151,12 +151,12 @@ def test_join_that_would_convert_a_group_with_members_is_not_sent() -> None:
 @pytest.mark.parametrize(
     "described",
     [group(), group(ErrorCode.group_id_not_found), group(ErrorCode.group_authorization_failed)],
-    ids=["only offsets are left", "there is none", "nobody may know"],
+    ids=["only committed offsets", "no group", "not authorized"],
 )
 def test_join_is_sent_to_a_group_without_classic_members_or_without_permission(
     described: Callable[[Received], Answer],
 ) -> None:
-    """If the describe request is not authorized, the join itself reports the missing permission."""
+    """If the client may not describe the group, the join itself reports the missing permission."""
     outcome, sent = joined(described)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
@@ -175,7 +175,7 @@ def test_join_fails_until_the_group_can_be_described(described: Callable[[Receiv
 
 
 def test_join_with_group_protocol_consumer_is_sent_to_a_group_with_classic_members() -> None:
-    """The join converts the group, as the configuration asks."""
+    """The join converts the group, as the configuration requests."""
     outcome, sent = joined(group(members=2), refuse_conversion=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
@@ -185,7 +185,7 @@ def test_join_with_group_protocol_consumer_is_sent_to_a_group_with_classic_membe
 
 
 def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
-    """A leave that is ordered while the join describes the group is the only request that changes the group."""
+    """If a leave is ordered while the join still describes the group, only the leave changes the group."""
     is_asked, may_answer = threading.Event(), threading.Event()
     member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
 
@@ -224,7 +224,7 @@ def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet()
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
         join = replace(beat(epoch=0, request_id=1), refuse_conversion=True)
-        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))  # type: ignore[arg-type]  # requests all
+        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))  # type: ignore[arg-type]  # all of them are requests
 
     script = answers(classic=group(), heartbeat=heartbeat_answer(epoch=1), commit=DISCONNECT)
     with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,))}) as broker:
@@ -237,14 +237,14 @@ def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet()
 
 
 def static(epoch: int = 0, *, may_take_over: bool = True) -> SendHeartbeat:
-    """A heartbeat of a member with the instance id "i"."""
+    """Return a heartbeat of a member with the instance id "i"."""
     order = beat(epoch=epoch)
     return replace(order, heartbeat=replace(order.heartbeat, instance_id="i"), may_take_over=may_take_over)
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
 def test_static_join_without_takeover_keeps_a_classic_holder(state: str) -> None:
-    """The conflict policy also protects a classic holder, which the broker would replace."""
+    """The conflict policy also protects a classic holder, although the broker would replace it."""
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(may_take_over=False))
     assert isinstance(outcome, HeartbeatRejected)
@@ -256,9 +256,9 @@ def test_static_join_without_takeover_keeps_a_classic_holder(state: str) -> None
     ("state", "partitions"), [("PreparingRebalance", 1), ("CompletingRebalance", 1), ("Stable", 2)]
 )
 def test_static_join_removes_its_classic_predecessor_if_the_assignment_is_outdated(state: str, partitions: int) -> None:
-    """KAFKA-21582: a replacement would keep the old assignment, and a new member does not.
+    """KAFKA-21582: a replacement would keep the old assignment, but a new member receives a new one.
 
-    The assignment is outdated while the group rebalances, and after its topic has grown; it covers one partition here.
+    The assignment is outdated while the group rebalances, and after the topic has grown; it covers one partition here.
     """
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(), leave_answer(("", "i", 0)), partitions)
@@ -275,7 +275,7 @@ def test_static_join_removes_its_classic_predecessor_if_the_assignment_is_outdat
         group(ErrorCode.group_id_not_found),
         group(ErrorCode.group_authorization_failed),
     ],
-    ids=["it has settled", "another's", "no instance id", "nobody", "no such group", "nobody may know"],
+    ids=["stable", "another instance", "no instance id", "no members", "no group", "not authorized"],
 )
 def test_static_join_removes_no_member_if_the_join_is_enough(described: Callable[[Received], Answer]) -> None:
     """A replacement moves no partition, and a new member causes a new assignment."""
@@ -298,7 +298,7 @@ def test_heartbeat_without_a_static_join_sends_no_describe_request(order: SendHe
         (leave_answer(code=16), []),
         (DISCONNECT, []),
     ],
-    ids=["it has gone", "forbidden", "not the coordinator", "disconnected"],
+    ids=["unknown member", "not authorized", "not the coordinator", "disconnected"],
 )
 def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, then: list[Api]) -> None:
     """If the removal may succeed later, the join is tried again, as after a heartbeat without a response."""
@@ -307,17 +307,17 @@ def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, 
     assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [LOOK, LEAVE, *then])
 
 
-# ---- requests that a join saves --------------------------------------------------------------------------------------
+# ---- requests that a join makes unnecessary --------------------------------------------------------------------------
 
 
 def test_join_to_a_described_group_looks_for_no_classic_group() -> None:
-    """A group that has members of the consumer protocol is not a classic one."""
+    """A group with members of the consumer protocol is not a classic group."""
     outcome, sent = requested(group(members=2), replace(static(), refuse_conversion=True, is_consumer_group=True))
     assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
 
 
 def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[list[GroupEvent], list[int]]:
-    """The answers to these orders after a join that expects one partition, and the requests to the coordinator."""
+    """Return the results of these orders after a join that expects a partition, and the requests that were sent."""
     member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
     script = answers(heartbeat=heartbeat_answer(epoch=1), fetch=lambda _: fetch_answer_v9({T0: (7, 0), T1: (8, 0)}))
 
@@ -337,31 +337,31 @@ def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[li
 
 
 def fetch_of(*partitions: TopicPartition) -> FetchCommitted:
-    """The order for the start offsets of an assignment."""
+    """Return the order for the start offsets of an assignment."""
     return FetchCommitted(attempt=1, partitions=frozenset(partitions), member_id="m", member_epoch=5)
 
 
 def test_committed_offsets_of_the_expected_partitions_are_read_behind_the_join() -> None:
-    """The assignment needs no further round trip."""
+    """The assignment needs no additional round trip."""
     found, sent = after_join(fetch_of(T0))
     assert (found, sent) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7})], [BEAT, FETCH])
 
 
 def test_offsets_read_behind_the_join_count_once() -> None:
-    """A later assignment may bring a partition that another member had in between."""
+    """A later assignment may contain a partition that another member owned in between."""
     found, sent = after_join(fetch_of(T0), fetch_of(T0))
     assert (found[0], sent) == (found[1], [BEAT, FETCH, FETCH])
 
 
 def test_offsets_read_behind_the_join_end_with_the_next_heartbeat() -> None:
-    """Its response may bring another assignment."""
+    """The response to the next heartbeat may contain another assignment."""
     _, sent = after_join(beat(epoch=5, request_id=2), fetch_of(T0))
     assert sent[-2:] == [BEAT, FETCH]
     assert sent.count(BEAT) == 2
 
 
 def test_offsets_of_an_unexpected_assignment_are_read_again() -> None:
-    """The place had other partitions than the description showed."""
+    """The assignment contains other partitions than the description showed."""
     found, sent = after_join(fetch_of(T0, T1))
     assert (found, sent[0], sent[-1]) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7, T1: 8})], BEAT, FETCH)
 
@@ -375,7 +375,7 @@ def test_names_of_checked_topics_need_no_request() -> None:
     assert sent.count(METADATA) == 2
 
 
-# ---- where partitions without a committed offset start ---------------------------------------------------------------
+# ---- the start of partitions without a committed offset --------------------------------------------------------------
 
 
 #: A ListOffsets response: TOPIC_AUTHORIZATION_FAILED.
@@ -385,7 +385,7 @@ NO_OFFSET = -1001
 
 
 def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuration) -> Mapping[TopicPartition, int]:
-    """The start offsets of partitions 0 and 1, which have no committed offset."""
+    """Return the start offsets of partitions 0 and 1, which have no committed offset."""
     member = MemberCore(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
     order = FetchCommitted(attempt=1, partitions=frozenset({T0, T1}), member_id="m", member_epoch=5)
     script = answers(fetch=lambda _: fetch_answer_v9({T0: (-1, 0), T1: (-1, 0)}), offsets=offsets)
@@ -403,11 +403,11 @@ def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuratio
 
 @pytest.mark.parametrize(("reset", "logical"), [(OffsetReset.LATEST, -1), (OffsetReset.EARLIEST, -2)])
 def test_start_of_a_refused_partition_is_logical_and_others_are_numbers(reset: OffsetReset, logical: int) -> None:
-    """The logical offset of the refused partition is left to librdkafka."""
+    """Librdkafka resolves the logical offset of the refused partition."""
     assert starts(lambda _: offsets_answer({T0: (17, 0), T1: FORBIDDEN}), reset) == {T0: 17, T1: logical}
 
 
-@pytest.mark.parametrize(("young", "expected"), [(17, 17), (-1, 40)], ids=["a young record", "none is that young"])
+@pytest.mark.parametrize(("young", "expected"), [(17, 17), (-1, 40)], ids=["a recent record", "no recent record"])
 def test_start_by_duration_is_found_for_each_partition(young: int, expected: int) -> None:
     """Without a recent record the start is the earlier end offset; without a response the fetcher looks it up later."""
 

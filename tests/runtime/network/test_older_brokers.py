@@ -1,4 +1,4 @@
-"""A classic member's exchanges with brokers before Apache Kafka 4.0, and with brokers that offer the same versions."""
+"""A classic member's exchanges with Kafka brokers before 4.0, and with other brokers that offer such versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 
 def made(bootstrap_servers: str) -> Cluster:
-    """A cluster with a new topic that has a record in each of 4 partitions."""
+    """Return a cluster with a new topic that has one record in each of 4 partitions."""
     topic = create_topic(bootstrap_servers, unique("topic"), 4)
     produce(bootstrap_servers, topic, 4)
     return Cluster(bootstrap_servers, topic, SESSION_S)
@@ -38,18 +38,20 @@ class Older:
     """A cluster whose brokers offer older versions."""
 
     cluster: Cluster
-    #: Offers the versions of brokers before Apache Kafka 3.0: no topic ids, no skipped assignments, one group each.
+    #: Whether the broker is limited to versions before Apache Kafka 3.0: no topic ids, no KIP-814, one group per
+    #: request.
     is_narrowed: bool
 
 
-#: The default broker limited to older versions; Kafka 3.9 is a real broker of the last line with only classic groups.
+#: The default broker, limited to older versions. Kafka 3.9 is a real broker of the last release with classic groups
+#: only.
 NARROWED = {"as Kafka 2.4": KAFKA_2_4, "as Redpanda": REDPANDA}
 KAFKA_3_9 = "Kafka 3.9"
 
 
 @pytest.fixture(params=[*NARROWED, KAFKA_3_9])
 def older(request: pytest.FixtureRequest) -> Iterator[Older]:
-    """Each older cluster in turn; the real one is in a rack."""
+    """Each older cluster in turn; the real broker is in a rack."""
     if request.param == KAFKA_3_9:
         (version,) = CLASSIC_VERSIONS
         broker = request.getfixturevalue("kafka_broker")(version, properties={"broker.rack": "a"}, backend=Backend.JVM)
@@ -61,7 +63,7 @@ def older(request: pytest.FixtureRequest) -> Iterator[Older]:
 
 
 def test_classic_member_works_with_an_older_broker(older: Older) -> None:
-    """Rules 4.2 and 4.8: it joins, syncs, heartbeats, commits, fetches its commits, is described, and leaves."""
+    """Rules 4.2 and 4.8: a member joins, syncs, heartbeats, commits, fetches its commits, is described, and leaves."""
     everything = older.cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:

@@ -22,64 +22,64 @@ from consumer_membership.runtime.network.thread import NetworkThread
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: The performer of each effect, by the types of the contract's table.
+#: The performer of each effect, according to the unions in the contract's table.
 APPLICATION: frozenset[type[GroupEffect]] = frozenset(get_args(ApplicationEffect))
 OBSERVER: frozenset[type[GroupEffect]] = frozenset({*get_args(ObserverEffect), ProtocolChosen})
 NETWORK: frozenset[type[GroupEffect]] = frozenset(get_args(GroupEffect)) - APPLICATION - OBSERVER
 KINDS = sorted(get_args(GroupEffect), key=lambda kind: kind.__name__)
 
-#: The event that the scripted member answers with the effects of the test.
+#: The scripted member answers this event with the test's effects.
 EVENT, NEXT_EVENT = LeaveRequested(), CommitRequested(commit_id=1, offsets={}, timeout_s=1.0)
 
 
 def effect_of(kind: type[GroupEffect]) -> GroupEffect:
-    """An effect of this kind; the thread passes it on without reading its fields."""
+    """Return an effect of this kind; the thread passes it on without reading its fields."""
     required = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
     return kind(**dict.fromkeys(required))  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
 class Receivers:
-    """All performers of effects, with one journal: the receiver, the effect, and the current version of the view."""
+    """All performers of effects. The journal records the receiver, the effect, and the current version of the view."""
 
     line: Line
     effects: tuple[GroupEffect, ...] = ()
     journal: list[tuple[str, object, int]] = field(default_factory=list)
 
     def handle(self, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
-        """The member's effects for this event."""
+        """Return the member's effects for this event."""
         assert now > 0
         if event in (EVENT, NEXT_EVENT):
             self._note("member", event)
         return self.effects if event == EVENT else ()
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The observer's part."""
+        """Record the effects that the observer receives."""
         assert view is not None
         if event == EVENT:
             for effect in effects:
                 self._note("observer", effect)
 
     def notified(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The watcher's part, which receives the same effects as the observer."""
+        """Record the effects that the watcher receives; they are the same as the observer's."""
         assert view is not None
         for effect in effects:
             self._note("watcher", effect)
 
     def receive(self) -> None:
-        """The application's part: all orders that are on the line now."""
+        """Record all orders that the application finds on the line now."""
         found: deque[ApplicationEffect] = deque()
         self.line.move_orders(found)
         for effect in found:
             self._note("application", effect)
 
     async def answer_to(self, order: NetworkOrder) -> GroupEvent:
-        """The network's part."""
+        """Record the order that the network receives."""
         self._note("network", order)
         return TimePassed()
 
     def received(self, receiver: str) -> list[object]:
-        """The effects of this receiver, in its order."""
+        """Return the effects of this receiver in their order."""
         return [what for who, what, _ in self.journal if who == receiver]
 
     def _note(self, receiver: str, what: object) -> None:
@@ -88,7 +88,7 @@ class Receivers:
 
 @pytest.fixture
 def receivers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receivers]:
-    """A thread with a scripted member at one end and every receiver at the other."""
+    """A thread between a scripted member and all receivers."""
     line = Line()
     receivers = Receivers(line)
     settings = ThreadSettings(
@@ -109,12 +109,12 @@ def receivers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receivers]:
 
 
 def journal_of(receivers: Receivers, *effects: GroupEffect) -> list[tuple[str, object, int]]:
-    """The entries of every receiver for one event with these effects, and for a later event."""
+    """Return the entries of every receiver for one event with these effects, and for a later event."""
     receivers.journal.clear()
     receivers.effects = effects
     before = receivers.line.snapshot.version
     is_over: Callable[[], bool] = lambda: (  # noqa: E731
-        # Each of the two events is followed by one view.
+        # One view follows each of the two events.
         receivers.line.snapshot.version >= before + 2
         and len(receivers.received("network")) == sum(type(effect) in NETWORK for effect in effects)
         and NEXT_EVENT in receivers.received("member")
@@ -128,7 +128,7 @@ def journal_of(receivers: Receivers, *effects: GroupEffect) -> list[tuple[str, o
 def test_feed_hands_over_each_pair_of_effects_in_the_order_of_the_contract(
     receivers: Receivers, kind: type[GroupEffect]
 ) -> None:
-    """Observers come first, then the application with the view of the event, then the network, each in its order."""
+    """Observers receive effects first, then the application with the event's view, then the network, each in order."""
     for other in KINDS:
         effects = effect_of(kind), effect_of(other)
         before = receivers.line.snapshot.version
@@ -138,14 +138,14 @@ def test_feed_hands_over_each_pair_of_effects_in_the_order_of_the_contract(
         journal = journal_of(receivers, *effects)
         of_event = [entry for entry in journal if entry[0] != "network" and entry[1] is not NEXT_EVENT]
         assert of_event == expected
-        # The requests begin after all of that, in their order.
+        # The requests begin after all other entries, in their order.
         requests = [(effect, place) for place, (who, effect, _) in enumerate(journal) if who == "network"]
         assert [effect for effect, _ in requests] == [effect for effect in effects if type(effect) in NETWORK]
         assert all(place > journal.index(entry) for _, place in requests for entry in of_event)
 
 
 def test_feed_hands_over_all_effects_before_the_next_event(receivers: Receivers) -> None:
-    """The member gets the next event after every receiver on this side and the application have their effects."""
+    """The member receives the next event after observers and application have received all effects."""
     journal = journal_of(receivers, *map(effect_of, sorted(APPLICATION | OBSERVER, key=lambda kind: kind.__name__)))
     assert journal[-1][:2] == ("member", NEXT_EVENT)
 

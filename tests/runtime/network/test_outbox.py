@@ -1,4 +1,4 @@
-"""The order of one member's requests, with a delay of any of them."""
+"""The order of one member's requests, if any of them is delayed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnEr
 
 
 class Requests(RuleBasedStateMachine):
-    """Joins, leaves and other requests to two brokers, each with any delay, against the invariant of the module."""
+    """Joins, leaves and other requests to two brokers, each with any delay, checked against the module's invariant."""
 
     turns = Bundle("turns")
 
@@ -37,7 +37,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(turn=turns)
     def write(self, turn: Turn) -> None:
-        """The request that may be written is written, unless it was withdrawn."""
+        """A request that may be written is written, unless it was withdrawn."""
         number = self.entered.index(turn)
         if number not in self.begun or turn in self.written or turn in self.over:
             return
@@ -61,13 +61,13 @@ class Requests(RuleBasedStateMachine):
 
     @invariant()
     def requests_are_written_in_order(self) -> None:
-        """No request is overtaken by a later one."""
+        """No later request overtakes an earlier one."""
         numbers = [self.entered.index(turn) for turn in self.written]
         assert numbers == sorted(numbers)
 
     @invariant()
     def oldest_request_is_not_held_up(self) -> None:
-        """A request that waits for nothing has begun."""
+        """The oldest request has begun, unless it waits for a request to another broker."""
         open_ones = [turn for turn in self.entered if turn not in self.over]
         waiting = [turn for turn in open_ones if turn not in self.written]
         if waiting and all(turn.broker == waiting[0].broker for turn in open_ones if turn in self.written):

@@ -1,4 +1,4 @@
-"""Lock files prove that a process has ended: after any end, and never while it lives."""
+"""A lock file proves that a process has ended, however it ended; it proves nothing while the process lives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 @contextmanager
 def holder(directory: Path, does: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lock of the member `first`; its forked child ends with the pipe."""
+    """Start a process that holds the lock of the member `first`; its forked child ends with the pipe."""
     arguments = [sys.executable, "-c", _HOLDER, str(directory), does]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -66,7 +66,7 @@ def killed(_left_behind: Path, tmp_path: Path) -> Path:
 
 
 def is_dead(directory: Path, member_id: str = "first", instance_id: str = "i", group_id: str = "g") -> bool:
-    """What a newcomer on this host finds out about a holder."""
+    """Return whether a new process on this host finds proof that the holder's process has ended."""
     return ProcessLocks(group_id, str(directory)).is_dead(instance_id, member_id)
 
 
@@ -83,7 +83,7 @@ def test_killed_process_is_dead_and_a_living_or_stopped_one_is_not(tmp_path: Pat
 
 
 def test_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """The member's threads are in the parent."""
+    """A fork copies no threads, so the child has no members."""
     with holder(tmp_path, "fork") as process:
         assert not is_dead(tmp_path)
         process.kill()
@@ -92,7 +92,7 @@ def test_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 def test_process_replaced_by_exec_is_dead(tmp_path: Path) -> None:
-    """The new program has the process id, and no member."""
+    """The new program has the same process id, but no member."""
     with holder(tmp_path, "exec") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "new\n"
@@ -108,7 +108,7 @@ def test_death_of_one_member_proves_nothing_about_another(killed: Path, other: d
 
 
 def test_member_that_ended_in_a_living_process_leaves_no_proof(tmp_path: Path) -> None:
-    """A closed member removes its file, also if its leave did not reach the coordinator."""
+    """A closed member removes its file, even if its leave did not reach the coordinator."""
     with holder(tmp_path, "release") as process:
         process.kill()
         process.wait()
@@ -117,7 +117,7 @@ def test_member_that_ended_in_a_living_process_leaves_no_proof(tmp_path: Path) -
 
 
 def test_checks_within_the_process_never_drop_its_lock(tmp_path: Path) -> None:
-    """A record lock ends when its process closes any descriptor of the file, so own files are not opened."""
+    """If a process closes any descriptor of a file, its record lock ends, so a process does not open its own files."""
     mine = ProcessLocks("g", str(tmp_path))
     mine.hold("i", "mine")
     other_path = tmp_path.parent / f"{tmp_path.name}-link"
@@ -147,14 +147,14 @@ def test_file_of_another_boot_proves_nothing(killed: Path, tmp_path: Path, monke
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b'{"boot": "x"}\n'])
 def test_other_content_proves_nothing(killed: Path, content: bytes) -> None:
-    """A file that another program wrote, or that is incomplete."""
+    """Another program may have written the file, or the file may be incomplete."""
     (path,) = killed.iterdir()
     path.write_bytes(content)
     assert not is_dead(killed)
 
 
 def test_pipe_with_the_name_of_a_file_blocks_no_check(killed: Path) -> None:
-    """A check returns at once, whatever has the name."""
+    """A check returns immediately, whatever kind of file has the name."""
     (path,) = killed.iterdir()
     path.unlink()
     os.mkfifo(path)
@@ -162,7 +162,7 @@ def test_pipe_with_the_name_of_a_file_blocks_no_check(killed: Path) -> None:
 
 
 def test_refresh_makes_a_removed_file_again(tmp_path: Path) -> None:
-    """A cleaner of temporary files may have removed it."""
+    """A program that cleans temporary folders may have removed the file."""
     mine = ProcessLocks("g", str(tmp_path))
     mine.hold("i", "mine")
     (path,) = tmp_path.iterdir()
@@ -177,7 +177,7 @@ def test_refresh_makes_a_removed_file_again(tmp_path: Path) -> None:
 
 
 def test_old_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    """They are kept for a day, because a replacement may come; a living process keeps its file at any age."""
+    """Files are kept for a day, because a replacement may start; a live process keeps its file at any age."""
     with holder(tmp_path) as process:
         (path,) = tmp_path.iterdir()
         mine = ProcessLocks("g", str(tmp_path))
@@ -211,7 +211,7 @@ def test_default_directory_that_another_user_may_write_is_not_used(
 
 
 def test_directory_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The member joins without a lock file; its replacement waits for its session."""
+    """The member joins without a lock file, so its replacement has to wait for the end of its session."""
     (tmp_path / "file").write_text("")
     mine = ProcessLocks("g", str(tmp_path / "file" / "locks"))
     mine.hold("i", "mine")

@@ -1,4 +1,4 @@
-"""Polls and records that the application only counts are reported to the member."""
+"""Polls and delivered records, which the application only counts, are reported to the member by a sampler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALF_MINUTE_S = 30.0
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that does not run: its timers fire while the test lets time pass."""
+    """An event loop that does not run; its timers fire when the test advances its time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._timers[-1]
 
     def pass_time(self, seconds: float) -> None:
-        """Fire the timers of this time in their order."""
+        """Advance the time and fire the due timers in order."""
         end = self._now + seconds
         while due := [timer for timer in self._timers if not timer.cancelled() and timer.when() <= end]:
             timer = min(due, key=asyncio.TimerHandle.when)
@@ -53,7 +53,7 @@ def loop() -> Iterator[VirtualLoop]:
 
 
 class Reports:
-    """A sampler of an application that polls all the time, and its reports."""
+    """A sampler of an application that polls continuously, and its reports."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Reports:
 
 
 def test_sample_reports_new_polls_once_and_whether_records_were_delivered(loop: VirtualLoop) -> None:
-    """A poll is reported by the sample after it, and records count as delivered for a second."""
+    """The next sample reports a poll, and records count as delivered for a second."""
     counts = [(0, 0), (1, 0), (1, 0), (2, 1), (2, 2), (3, 2)]
     reports = Reports(loop, iter(counts).__next__)
     found = []
@@ -97,7 +97,7 @@ def test_sample_reports_new_polls_once_and_whether_records_were_delivered(loop: 
     ],
 )
 def test_sampler_reports_polls_seldom_unless_a_callback_raised(loop: VirtualLoop, scene: Scene, most: int) -> None:
-    """Every three seconds is enough for max.poll.interval.ms; a callback that raised is called again soon."""
+    """A report every three seconds is enough for max.poll.interval.ms, but a callback that raised is repeated soon."""
     polls = count(1)
     reports = Reports(loop, lambda: (next(polls), 0), scene)
     reports.sampler.start()
@@ -106,7 +106,7 @@ def test_sampler_reports_polls_seldom_unless_a_callback_raised(loop: VirtualLoop
 
 
 def test_sampler_reports_polls_once_a_second_while_records_flow(loop: VirtualLoop) -> None:
-    """The end of the flow is reported within two seconds, and ends the short heartbeat intervals."""
+    """The end of the flow is reported within two seconds, and then heartbeats are less frequent."""
     polls, records = count(1), iter([*range(1, 12), *[11] * 100])
     reports = Reports(loop, lambda: (next(polls), next(records)), stable(A0))
     reports.sampler.start()
@@ -118,7 +118,7 @@ def test_sampler_reports_polls_once_a_second_while_records_flow(loop: VirtualLoo
 
 
 def test_short_max_poll_interval_shortens_the_pace_of_every_member(loop: VirtualLoop) -> None:
-    """A missed poll is noticed within a hundredth of max.poll.interval.ms, also while records flow."""
+    """A missed poll is noticed within a hundredth of max.poll.interval.ms, even while records flow."""
     counts = count(1)
     reports = Reports(loop, lambda: (next(counts),) * 2, stable(A0), max_poll_interval_s=50.0)
     reports.sampler.start()
@@ -127,7 +127,7 @@ def test_short_max_poll_interval_shortens_the_pace_of_every_member(loop: Virtual
 
 
 def test_sample_soon_ends_the_calm_of_a_member_without_records(loop: VirtualLoop) -> None:
-    """A member is calm from its start; a record ends that within a quarter of a second."""
+    """A member is calm at its start; a record ends the calm within a quarter of a second."""
     reports = Reports(loop, lambda: (1, 1))
     reports.sampler.start()
     is_calm = [reports.sampler.is_calm]

@@ -1,4 +1,4 @@
-"""The scripted broker stops as a real broker does, on which tests of outages rely."""
+"""The scripted broker stops in the same way as a real broker; tests of outages rely on this."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.runtime.clients import answers, with_client
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 from tests.support.waiting import PATIENCE_S
 
-#: Enough to stop the node at each stage of a connection between the kernel and its handler.
+#: Enough rounds to stop the node at each stage of a connection between the kernel and its handler.
 ROUNDS = 100
 
 
 def test_stop_node_closes_every_connection() -> None:
-    """A connection that arrives at that moment also ends; otherwise its client would wait for its setup timeout."""
+    """A connection that arrives during the stop also ends; otherwise its client would wait for its setup timeout."""
     with ScriptedBroker() as broker:
         for _ in range(ROUNDS):
             with socket.create_connection(broker.servers[0], PATIENCE_S) as client:

@@ -1,4 +1,4 @@
-"""Members of one process share a thread and connections, and nothing that happens to one concerns another."""
+"""Members of one process share a thread and connections, but events of one member do not affect the others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def broker(script: CoordinatorScript) -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def join(broker: ScriptedBroker) -> Iterator[Join]:
-    """Create a member on the shared thread, alone in its group, that subscribes and polls once."""
+    """Return a function that creates a member alone in its group, on the shared thread, which subscribes and polls."""
     made: list[Application] = []
 
     def member(group_id: str, *, client_id: str = "client", shares_thread: bool = True) -> Application:
@@ -76,19 +76,19 @@ def join(broker: ScriptedBroker) -> Iterator[Join]:
 
 
 def shared_threads() -> list[threading.Thread]:
-    """The shared threads of this process."""
+    """Return the shared threads of this process."""
     return [thread for thread in threading.enumerate() if thread.name == "membership"]
 
 
 def connections_to(broker: ScriptedBroker) -> int:
-    """How many connections the broker has accepted."""
+    """Return how many connections the broker has accepted."""
     return len(broker.requests(API_VERSIONS))
 
 
 def test_members_share_a_thread_and_connections(
     broker: ScriptedBroker, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three members with equal settings use one thread, and the same connections; another client.id has others."""
+    """Three members with equal settings use one thread and the same connections; another client.id has its own."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", PATIENCE_S)  # a slow machine opens no additional connections
     members = [join(f"group-{number}") for number in range(3)]
     poll_until(lambda: all(one.owns(6) for one in members), "all partitions of each group", *members)
@@ -100,7 +100,7 @@ def test_members_share_a_thread_and_connections(
 
 
 def test_member_with_a_thread_of_its_own_shares_nothing(join: Join) -> None:
-    """membership.threads=own."""
+    """The configuration is membership.threads=own."""
     shared, own = join("shared"), join("own", shares_thread=False)
     poll_until(lambda: shared.owns(6) and own.owns(6), "all partitions of each group", shared, own)
     assert own.thread._loop is not shared.thread._loop
@@ -140,7 +140,7 @@ def test_fault_of_one_member_ends_only_this_member(join: Join, monkeypatch: pyte
 
 
 def test_lost_connection_makes_each_member_find_its_coordinator(broker: ScriptedBroker, join: Join) -> None:
-    """A member without a request on the connection is notified, as with a connection of its own."""
+    """A member without a request on the connection is notified, as if the connection were its own."""
     one, other = join("one"), join("other")
     poll_until(lambda: one.owns(6) and other.owns(6), "all partitions of each group", one, other)
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_slow_commit_of_one_member_delays_no_heartbeat_of_another(
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=1)}
     one.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
     broker.wait_for(OFFSET_COMMIT)
-    for _ in range(3):  # the first one may have been sent behind the commit
+    for _ in range(3):  # the first heartbeat may have been sent behind the commit
         beat_at = other.line.view.last_heartbeat_at or 0.0
         poll_until(
             lambda beat_at=beat_at: (other.line.view.last_heartbeat_at or 0.0) > beat_at,  # type: ignore[misc]
@@ -187,7 +187,7 @@ def test_slow_commit_of_one_member_delays_no_heartbeat_of_another(
 
 
 def test_log_lines_on_a_shared_thread_name_their_own_member(join: Join, caplog: pytest.LogCaptureFixture) -> None:
-    """Each line of the thread begins with the prefix of the member that it concerns."""
+    """Each line of the thread begins with the prefix of the member that it describes."""
     caplog.set_level("INFO", "consumer_membership")
     one, other = join("one"), join("other")
     poll_until(lambda: one.owns(6) and other.owns(6), "all partitions of each group", one, other)
@@ -201,7 +201,7 @@ def test_log_lines_on_a_shared_thread_name_their_own_member(join: Join, caplog: 
 
 
 def test_members_that_start_and_stop_at_the_same_time_leave_no_thread(join: Join) -> None:
-    """The last member ends the thread; one that starts at that moment gets a thread that runs."""
+    """The last member ends the thread; a member that starts at the same time gets a running thread."""
     joined: list[str] = []
 
     def live(number: int) -> None:
@@ -221,7 +221,7 @@ def test_members_that_start_and_stop_at_the_same_time_leave_no_thread(join: Join
 
 
 def test_forked_child_has_no_shared_loop_and_keeps_that_of_its_parent() -> None:
-    """A deleted loop of the parent would unregister sockets that the parent still uses."""
+    """If the child deleted the parent's loop, it would unregister sockets that the parent still uses."""
     loops = Loops()
     parents = loops.acquire(is_shared=True, name="unused")
     loops.begin_in_child()
@@ -233,7 +233,7 @@ def test_forked_child_has_no_shared_loop_and_keeps_that_of_its_parent() -> None:
 
 
 def test_changed_credentials_of_one_member_do_not_reach_another() -> None:
-    """A member that shares its connections continues with connections of its own; the only user keeps its own."""
+    """A member that shares its connections continues with new connections; a member that is alone keeps its own."""
     sasl = SaslSettings(mechanism=SaslMechanism.PLAIN, username="name", password="former")  # noqa: S106
     settings = ConnectionSettings(bootstrap_servers=(("127.0.0.1", 9),), sasl=sasl)
     one, other = ConnectionSecurity(settings), ConnectionSecurity(settings)
@@ -260,5 +260,5 @@ def test_member_that_is_fenced_does_not_concern_another(script: CoordinatorScrip
 
 
 def test_process_has_no_loop_without_members() -> None:
-    """Nothing runs before the first member starts, and after the last one has ended."""
+    """No loop runs before the first member starts or after the last one has ended."""
     assert LOOPS._shared is None

@@ -1,4 +1,4 @@
-"""Metrics pushed to a scripted broker: their content, time and encoding, and what happens after a failure."""
+"""Metrics that are pushed to a scripted broker: content, time and encoding, and the behavior after failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pushes(
     measure: Callable[[], tuple[Point, ...]] = lambda: POINTS,
     versions: dict[int, tuple[int, int]] | None = None,
 ) -> list[Any]:
-    """The pushes of a client until there are this many, and its last push."""
+    """Return the pushes of a client until there are this many, and its last push."""
     with ScriptedBroker(receiver, versions=versions or OFFERED) as broker:
 
         async def act(client: Cluster) -> None:
@@ -54,7 +54,7 @@ def pushes(
 
 
 def metrics_in(data: bytes) -> dict[str, Metric]:
-    """The pushed metrics by their names."""
+    """Return the pushed metrics by their names."""
     (resource,) = MetricsData.FromString(data).resource_metrics
     assert {one.key: one.value.string_value for one in resource.resource.attributes} == WHO
     (scope,) = resource.scope_metrics
@@ -94,7 +94,7 @@ def test_telemetry_counts_deltas_from_the_last_accepted_push() -> None:
 
 
 def test_telemetry_compresses_with_a_type_that_the_broker_accepts() -> None:
-    """The client has gzip, which is part of every Python."""
+    """The client supports gzip, which is part of every Python."""
     first, *_ = pushes(Receiver(accepted_compression_types=(3, 1)), 1)
     assert first.compression_type == Compression.GZIP.value
     assert metrics_in(gzip.decompress(first.metrics)).keys() == {point.name for point in POINTS}
@@ -103,7 +103,7 @@ def test_telemetry_compresses_with_a_type_that_the_broker_accepts() -> None:
 
 @pytest.mark.parametrize("module", ["compression.zstd", "zstandard"])
 def test_compressors_include_zstd_if_it_is_installed(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module is Python's own since 3.14, or that of a package."""
+    """The zstd module is part of Python since 3.14; before, a package provides it."""
     for name in ("compression", "compression.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
     assert compressors().keys() == {Compression.GZIP}
@@ -113,7 +113,7 @@ def test_compressors_include_zstd_if_it_is_installed(module: str, monkeypatch: p
 
 
 def test_telemetry_omits_partition_metrics_beyond_the_size_limit(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has one warning."""
+    """The log has one warning about it."""
     first, second, *_ = pushes(Receiver(telemetry_max_bytes=300), 2)
     assert metrics_in(first.metrics).keys() == metrics_in(second.metrics).keys() == {p.name for p in POINTS[:2]}
     assert caplog.text.count("those of partitions are omitted") == 1
@@ -161,8 +161,8 @@ def test_telemetry_logs_a_final_refusal(caplog: pytest.LogCaptureFixture) -> Non
 def test_totals_count_from_the_beginning_or_from_the_last_push() -> None:
     """Gauges do not change."""
     totals = Totals(100.0)
-    (gauge, total), told = (POINTS[0], POINTS[1]), POINTS[:2]
-    assert totals.since(told, is_delta=False) == (gauge, Point(name=total.name, value=5.0, is_total=True, since=100.0))
-    totals.mark_pushed(told, 160.0)
-    assert totals.since(told, is_delta=False)[1].since == 100.0
-    assert totals.since(told, is_delta=True)[1] == Point(name=total.name, value=0.0, is_total=True, since=160.0)
+    (gauge, total), both = (POINTS[0], POINTS[1]), POINTS[:2]
+    assert totals.since(both, is_delta=False) == (gauge, Point(name=total.name, value=5.0, is_total=True, since=100.0))
+    totals.mark_pushed(both, 160.0)
+    assert totals.since(both, is_delta=False)[1].since == 100.0
+    assert totals.since(both, is_delta=True)[1] == Point(name=total.name, value=0.0, is_total=True, since=160.0)

@@ -1,4 +1,4 @@
-"""Members on their threads, over real TCP, against the coordinator that the simulation uses."""
+"""Members on their threads, over real TCP, with the simulation's coordinator."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def broker(script: CoordinatorScript) -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
-    """Create a member that subscribes and polls once, or one that does nothing yet."""
+    """Return a function that creates a member that subscribes and polls once, or one that does not subscribe yet."""
     made: list[Application] = []
 
     def member(
@@ -132,7 +132,7 @@ def test_two_members_share_partitions_and_one_takes_over_after_a_leave(join: Cal
 
 
 def test_member_uses_asyncios_own_event_loop(join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy of the program, such as `uvloop.install()`, does not apply: timers of other loops behave differently."""
+    """The program's policy, such as `uvloop.install()`, does not apply, because timers of other loops differ."""
 
     def refuse() -> object:
         raise NotImplementedError
@@ -173,7 +173,7 @@ def test_static_member_joins_again_after_its_lost_join_response(
 
 
 def test_second_holder_of_an_instance_id_ends_with_policy_fail(join: Callable[..., Application]) -> None:
-    """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder continues."""
+    """S05, policy fail: UNRELEASED_INSTANCE_ID is fatal for the newcomer, and the holder continues."""
     one = join(instance_id="a")
     poll_until(lambda: one.owns(6), "six partitions", one)
     two = join(instance_id="a", conflict_policy=ConflictPolicy.FAIL)
@@ -218,9 +218,9 @@ def test_fenced_member_shows_no_epoch_when_the_application_is_woken(join: Callab
     one = join(instance_id="a", auto_commit=False)
     poll_until(lambda: one.owns(6), "six partitions", one)
     seen: list[MembershipView] = []
-    one.line.listen(lambda: seen.append(one.line.view))  # a thread that is woken reads this view
+    one.line.listen(lambda: seen.append(one.line.view))  # the woken thread reads this view
     two = join(instance_id="a")
-    # It does not poll, so its orders wait and it performs none.
+    # The application does not poll, so it performs none of the waiting orders.
     poll_until(
         lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED),
         "all partitions with the newcomer",
@@ -340,7 +340,7 @@ def test_set_credentials_reaches_the_connections_before_the_thread_starts() -> N
 
 
 def replayed(path: Path) -> tuple[Recording, Difference | None]:
-    """A recording, and its first difference when the core replays it."""
+    """Return a recording, and its first difference when the core replays it."""
     recording = read(path)
     return recording, Replay(recording).run()
 
@@ -359,7 +359,7 @@ def test_dump_of_a_running_member_replays_without_a_difference(
 def test_dump_that_begins_with_a_checkpoint_replays_without_a_difference(
     join: Callable[..., Application], tmp_path: Path
 ) -> None:
-    """A state replaces the older events that were dropped."""
+    """A checkpoint replaces the older events, which were dropped."""
     one = join()
     recorder = one.thread._dumps.recorder
     recorder._full_at = recorder._segment_weight = 20
@@ -442,7 +442,7 @@ def test_holder_that_rejoins_before_the_newcomer_joins_is_released_again(
 
 
 def refused_description(request: Received) -> object:
-    """GROUP_AUTHORIZATION_FAILED."""
+    """Return a description that was refused with GROUP_AUTHORIZATION_FAILED."""
     module = sys.modules[request.response.__module__]
     group = module.DescribedGroup(
         error_code=ErrorCode.group_authorization_failed,
@@ -457,7 +457,7 @@ def refused_description(request: Received) -> object:
 
 
 def test_members_of_a_pool_claim_different_instance_ids(join: Callable[..., Application]) -> None:
-    """Each member claims a free id; a member without one waits until an id is released, which its view shows."""
+    """Each member claims a free id; a member without an id waits for a release, which its view shows."""
     pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
     one, two = join(**pool), join(**pool)
     poll_until(lambda: one.owns(3) and two.owns(3), "three partitions each", one, two)
@@ -488,7 +488,7 @@ def test_static_member_gets_the_session_timeout_of_its_group(join: Callable[...,
 
 
 def test_member_rejoins_a_group_that_is_gone(script: CoordinatorScript, join: Callable[..., Application]) -> None:
-    """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND makes the member lose its partitions and join at epoch 0."""
+    """H35: unlike Java, a member that receives GROUP_ID_NOT_FOUND loses its partitions and joins at epoch 0."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
     script.forget_group("group")
@@ -540,14 +540,14 @@ def test_commit_without_a_response_is_sent_again(
 
 
 def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
-    """The committed offsets of the first two partitions, as the application receives them."""
+    """Return the committed offsets of the first two partitions, as the application receives them."""
     asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
     question = CommittedOffsetsQuestion(partitions=asked, timeout_s=timeout_s)
     application.line.ask(question)
     return question.answer.result(2 * PATIENCE_S)
 
 
-def committed_5(application: Application) -> None:
+def commit_5(application: Application) -> None:
     """Commit offset 5 of the first partition."""
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
     application.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
@@ -556,8 +556,8 @@ def committed_5(application: Application) -> None:
 FIVE = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5), TopicPartition(TOPIC, 1): None}
 
 
-def askers(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
-    """The member id and epoch of each request for committed offsets."""
+def fetch_identities(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
+    """Return member id and epoch of each request for committed offsets."""
     return [(g.member_id, g.member_epoch) for r in broker.requests(OFFSET_FETCH) for g in r.entity.groups]
 
 
@@ -567,9 +567,9 @@ def test_committed_offsets_are_requested_as_the_member_after_its_commits(
     """KIP-848: the request has member id and epoch, and uses the connection of the earlier commit."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
-    committed_5(one)
+    commit_5(one)
     assert committed(one) == FIVE
-    assert askers(broker)[-1] == (one.line.view.member_id, one.line.view.member_epoch)
+    assert fetch_identities(broker)[-1] == (one.line.view.member_id, one.line.view.member_epoch)
     last = broker.requests(OFFSET_FETCH)[-1].connection
     assert {request.connection for request in broker.requests(OFFSET_COMMIT)} == {last}
 
@@ -580,10 +580,10 @@ def test_committed_offsets_are_requested_without_a_member_before_a_subscription(
     """Before a subscription, or with manually assigned partitions, the request starts the thread."""
     one, two = join(), join(subscribes=False)
     poll_until(lambda: one.owns(6), "six partitions", one)
-    committed_5(one)
+    commit_5(one)
     poll_until(lambda: bool(one.commits), "the commit's result", one)
     assert committed(two) == FIVE
-    assert askers(broker)[-1] == (None, -1)
+    assert fetch_identities(broker)[-1] == (None, -1)
     assert two.state is MemberState.UNSUBSCRIBED
 
 
@@ -593,18 +593,18 @@ def test_committed_offsets_are_requested_without_a_member_before_a_subscription(
 def test_committed_offsets_are_requested_again_after_a_transient_refusal(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application], code: ErrorCode
 ) -> None:
-    """A new epoch of the member or an open transaction does not concern the application."""
+    """After a new epoch of the member, or during an open transaction, the request is repeated automatically."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
-    committed_5(one)
-    before = len(askers(broker))
+    commit_5(one)
+    before = len(fetch_identities(broker))
     script.once(OFFSET_FETCH, lambda request: refused_fetch(request, code))
     assert committed(one) == FIVE
-    assert len(askers(broker)) == before + 2
+    assert len(fetch_identities(broker)) == before + 2
 
 
 def refused_fetch(request: Received, code: ErrorCode) -> object:
-    """This code for the whole group."""
+    """Return a response with this code for the whole group."""
     module = sys.modules[request.response.__module__]
     group = module.OffsetFetchResponseGroup(group_id="group", topics=(), error_code=code)
     return request.response(throttle_time=timedelta(0), groups=(group,))
@@ -613,21 +613,21 @@ def refused_fetch(request: Received, code: ErrorCode) -> object:
 def test_committed_offsets_without_permission_raise_at_once(
     script: CoordinatorScript, join: Callable[..., Application]
 ) -> None:
-    """The error has Kafka's code, because waiting would not help."""
+    """The error has Kafka's code and is raised immediately, because waiting would not help."""
     one = join(subscribes=False)
     script.once(OFFSET_FETCH, lambda request: refused_fetch(request, ErrorCode.group_authorization_failed))
-    with pytest.raises(RefusedError, match="Failed to get committed offsets: GROUP_AUTHORIZATION_FAILED") as told:
+    with pytest.raises(RefusedError, match="Failed to get committed offsets: GROUP_AUTHORIZATION_FAILED") as caught:
         committed(one)
-    assert told.value.code == ErrorCode.group_authorization_failed
+    assert caught.value.code == ErrorCode.group_authorization_failed
 
 
 def test_committed_offsets_request_follows_a_coordinator_that_moves(
     script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """S01: the coordinator moved and loads; its first response counts."""
+    """S01: the coordinator has moved and is loading; its first successful response counts."""
     one = join()
     poll_until(lambda: one.owns(6), "six partitions", one)
-    committed_5(one)
+    commit_5(one)
     poll_until(lambda: bool(one.commits), "the commit's result", one)
     script.move(broker, 2, loading_s=0.3)
     assert committed(one) == FIVE
@@ -657,7 +657,7 @@ def test_committed_offsets_request_that_is_cancelled_is_not_repeated(
     assert question.answer.cancel()
     member = one.thread._member
     assert member is not None
-    wait_until(lambda: not member._tasks, "the end of the question's task")
+    wait_until(lambda: not member._tasks, "the end of the request's task")
 
 
 def test_end_of_the_thread_cancels_committed_offsets_requests(
@@ -702,7 +702,7 @@ def test_wake_up_is_set_when_the_session_may_be_over(
     """Without heartbeat responses the hot path of `poll` is left, although no order waits."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
-    # The last poll, which clears the wake-up, is before the end of this lease, or of a later one.
+    # The last poll, which clears the wake-up, comes before the end of this lease or of a later one.
     poll_until(
         lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), "six partitions and a lease", one
     )
@@ -720,10 +720,10 @@ def test_wake_up_is_set_when_the_session_may_be_over(
 def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow `user_data()` or a slow password hash on the membership thread does not delay the end of the lease."""
+    """A slow `user_data()` or a slow password hash on the membership thread does not delay the stop of delivery."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
-    # As in the session, a poll that is itself late keeps the wake-up set.
+    # As in the session, a late poll keeps the wake-up set.
     one.line.wake_up.add_reason(lambda: (one.line.view.lease_until or 0.0) <= time.monotonic())
     poll_until(
         lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), "six partitions and a lease", one
@@ -748,7 +748,7 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
 def test_lease_is_over_after_a_suspension_until_the_coordinator_confirms_the_session(
     join: Callable[..., Application], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The lease's clock went on during the suspension, and the member's did not: it counts that with its next event."""
+    """The lease's clock continues during a suspension; the member's clock stops, and its next event makes up for it."""
     caplog.set_level("INFO", "consumer_membership")
     suspended_s = 0.0
     one = join(auto_commit=False, clock=lambda: time.monotonic() + suspended_s)
@@ -767,7 +767,7 @@ def test_member_keeps_its_partitions_while_no_broker_is_reachable(
     poll_until(lambda: one.owns(6), "six partitions", one)
     for node_id in (1, 2):
         broker.stop_node(node_id)
-    poll_until(lambda: one.line.view.waits_for == "group coordinator", "the look for a coordinator", one)
+    poll_until(lambda: one.line.view.waits_for == "group coordinator", "the lookup of the coordinator", one)
     poll_until(lambda: one.line.view.last_error is not None, "the network's error in the view", one)
     for node_id in (1, 2):
         broker.start_node(node_id)
@@ -814,7 +814,7 @@ def test_poll_without_a_sample_counts_for_max_poll_interval(
 
 
 def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy loop may handle an event after max.poll.interval.ms and before its timer; it also samples polls then."""
+    """A busy loop may handle an event before the timer of max.poll.interval.ms; it also samples polls then."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     limit_s, polls = 0.2, itertools.count(1)
     line = Line()
@@ -854,7 +854,7 @@ def test_poll_counts_if_another_event_comes_before_the_timer_of_its_deadline(mon
 def test_calm_member_samples_rarely_until_records_come(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without records, a poll may be noticed late; a new record ends the calm."""
+    """Without records, a poll may be noticed late; a new record ends this calm state."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
@@ -866,7 +866,7 @@ def test_calm_member_samples_rarely_until_records_come(
 def test_member_whose_callback_raised_is_not_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next poll calls the callback again, so it must be noticed soon."""
+    """The next poll calls the callback again, so the member must notice it soon."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     one = join()
     poll_until(lambda: one.owns(6) and one.thread.is_calm, "a calm member", one)
@@ -880,7 +880,7 @@ def test_member_whose_callback_raised_is_not_calm(
 def test_member_that_waits_for_a_response_is_calm(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No poll continues what it waits for, so polls are needed for max.poll.interval.ms only."""
+    """A poll does not end the wait, so the member needs polls only for max.poll.interval.ms."""
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 0.01)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
     one = join()
@@ -918,7 +918,7 @@ def test_view_reports_a_silent_port_as_last_error(monkeypatch: pytest.MonkeyPatc
 def test_broker_without_the_consumer_protocol_is_fatal_and_names_the_release(
     broker: ScriptedBroker, join: Callable[..., Application]
 ) -> None:
-    """H32: a broker without the API ends the membership at once, and the message names the remedy."""
+    """H32: a broker without the API ends the membership immediately, and the error message names the remedy."""
     del broker.versions[HEARTBEAT]
     one = join()
     poll_until(lambda: bool(one.problems) and one.state is MemberState.FATAL, "the fatal end", one)

@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
-    """Both sides of a handshake in memory, and the server's first byte; raises the error of the client."""
+    """Perform both sides of a handshake in memory; return the server's first byte, or raise the client's error."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     left = client.wrap_bio(to_client, to_server, server_hostname=host)
     right = server.wrap_bio(to_server, to_client, server_side=True)
@@ -51,7 +51,7 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "loc
 
 
 def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> str:
-    """The explanation of a handshake that fails."""
+    """Return the explanation of a handshake that fails."""
     with pytest.raises(ssl.SSLError) as caught:
         shake_hands(client, server, host)
     return explain(caught.value)
@@ -61,7 +61,7 @@ def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localho
 
 
 def of_an_old_system(protocol: int) -> ssl.SSLContext:
-    """A context of a Python on a system with old defaults."""
+    """Return a context of a Python on a system with old defaults."""
     context = ssl.SSLContext(protocol)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -70,7 +70,7 @@ def of_an_old_system(protocol: int) -> ssl.SSLContext:
 
 
 def of_a_strict_system(protocol: int) -> ssl.SSLContext:
-    """A context of a Python on a system with TLS 1.3 only."""
+    """Return a context of a Python on a system that allows TLS 1.3 only."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
@@ -87,7 +87,7 @@ def of_a_strict_system(protocol: int) -> ssl.SSLContext:
 def test_tls_context_requires_tls_1_2_or_the_systems_minimum(
     monkeypatch: pytest.MonkeyPatch, made_by: Callable[[int], ssl.SSLContext], oldest: ssl.TLSVersion
 ) -> None:
-    """Weaker defaults of Python and the system are raised, and a stricter policy stays."""
+    """If defaults of Python and the system are weaker, they are raised; a stricter policy stays."""
     monkeypatch.setattr(tls_module, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": made_by}))
     assert tls_context(TlsSettings()).minimum_version is oldest
 
@@ -125,7 +125,7 @@ def test_tls_context_accepts_an_authority_as_file_folder_or_text(made: Materials
 
 
 def subject_hashes(certificate: str) -> list[str]:
-    """The names under which OpenSSL finds this authority in a folder (Debian's ca-certificates needs its tool)."""
+    """Return the names under which OpenSSL finds this authority in a folder (ca-certificates uses such names)."""
     words = ["openssl", "x509", "-hash", "-noout", "-in", certificate]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
 
@@ -144,7 +144,7 @@ def test_tls_context_finds_the_systems_authorities_outside_openssls_paths(
 ) -> None:
     """A Python that was built elsewhere trusts the same authorities as librdkafka on the same machine."""
     server = server_context(made, tmp_path)
-    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")  # type: ignore[arg-type]  # as where there are none
+    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")  # type: ignore[arg-type]  # as on a system without authorities
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
     monkeypatch.setattr(authorities, "_USUAL", ("/no/such/file", made.ca_file))
     shake_hands(tls_context(TlsSettings()), server)
@@ -187,7 +187,7 @@ def test_tls_context_with_probe_trusts_only_the_first_usual_file(
     tls_context(probe)
 
 
-# ---- this client's ---------------------------------------------------------------------------------------------------
+# ---- the client's certificate ----------------------------------------------------------------------------------------
 
 
 def test_tls_context_accepts_the_clients_certificate_as_files_or_text(made: Materials, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_tls_context_reads_a_keystore_with_its_password(made: Materials, tmp_pat
 def test_tls_context_without_cryptography_names_the_extra_for_keystores(
     made: Materials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only keystores need the package."""
+    """Only keystores require the package."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     tls = TlsSettings(keystore_location=made.keystore_file, keystore_password=made.keystore_password)
     with pytest.raises(ConfigurationError, match=r"\[pkcs12\]"):
@@ -248,7 +248,7 @@ def test_tls_context_without_cryptography_names_the_extra_for_keystores(
 def test_tls_context_writes_texts_and_keystores_to_no_disk(
     made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Certificates and keys as text, and those of a keystore, are files in memory while OpenSSL reads them."""
+    """Certificates and keys from text or keystores are files in memory while OpenSSL reads them."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     server = server_context(made, tmp_path, wants_certificate=True)
     descriptors = Path("/proc/self/fd")
@@ -272,7 +272,7 @@ def test_tls_context_explains_a_client_certificate_that_the_broker_rejects(made:
 
 
 def test_tls_context_raises_for_unreadable_input_with_key_and_remedy(made: Materials, tmp_path: Path) -> None:
-    """The error is raised when the client is created, and not when it connects."""
+    """The error is raised when the client is created, not when it connects."""
     absent, empty = str(tmp_path / "absent.pem"), tmp_path / "empty.pem"
     empty.write_text("nothing\n")
     certificate = TlsSettings(certificate_location=made.client_cert_file)
@@ -312,7 +312,7 @@ def test_tls_context_raises_for_an_encrypted_key_instead_of_prompting(made: Mate
 def test_tls_context_without_files_in_memory_reads_texts_from_temporary_files(
     made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Other systems, such as macOS, have no files in memory; no temporary file stays."""
+    """Systems such as macOS have no files in memory; the temporary file is removed."""
     monkeypatch.delattr(os, "memfd_create", raising=False)
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -327,7 +327,7 @@ def test_tls_context_without_files_in_memory_reads_texts_from_temporary_files(
 def test_tls_context_with_certificate_text_raises_without_a_temporary_folder(
     made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On a read-only system without files in memory, files work instead of text."""
+    """On a read-only system without files in memory, certificates must be files instead of text."""
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match=r"ssl\.certificate\.pem.*\.location or TMPDIR"):

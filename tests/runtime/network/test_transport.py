@@ -39,26 +39,26 @@ SETTINGS = ConnectionSettings(bootstrap_servers=(), client_id="tester", connecti
 
 
 def heartbeats_answered_by(answer: Callable[[Received], Answer]) -> Callable[[Received], Answer]:
-    """A script that answers only heartbeats."""
+    """Return a script that answers only heartbeats."""
     return lambda request: answer(request) if request.api_key == 68 else None
 
 
 def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call:
-    """A heartbeat in the version of this connection."""
+    """Return a heartbeat in the version of this connection."""
     return requests.consumer_group_heartbeat(connection.versions, "g", Heartbeat(member_id="m", member_epoch=epoch))
 
 
 def epoch_of(request: Received) -> Answer:
-    """A response with the epoch of the request."""
+    """Return a response with the epoch of the request."""
     return heartbeat_answer(epoch=request.entity.member_epoch)
 
 
 async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
-    """A connection to the broker's first node."""
+    """Return a connection to the broker's first node."""
     return await connect(*broker.servers[0], settings, ConnectionSecurity(settings))
 
 
-# ---- asking ----------------------------------------------------------------------------------------------------------
+# ---- requests --------------------------------------------------------------------------------------------------------
 
 
 def test_request_returns_the_response_as_an_entity() -> None:
@@ -92,7 +92,7 @@ def test_requests_may_overlap_and_get_their_own_responses() -> None:
 
 
 def test_requests_of_one_turn_need_one_write_while_a_response_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request goes at once; a system call for each of the others would let other threads run each time."""
+    """The first request is written immediately; one write for each other request would let other threads run."""
     writes: list[int] = []
 
     async def run() -> list[int]:
@@ -111,14 +111,14 @@ def test_requests_of_one_turn_need_one_write_while_a_response_is_awaited(monkeyp
 
 
 def test_closed_connection_has_sent_the_requests_before() -> None:
-    """A member that leaves and closes at once sends its leave, although a response is awaited."""
+    """If a member leaves and closes immediately, its leave is still sent, although a response is awaited."""
 
     async def run() -> None:
         connection = await connected(broker)
         asked = [
             asyncio.create_task(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in range(3)
         ]
-        await asyncio.sleep(0)  # all are begun
+        await asyncio.sleep(0)  # all requests have begun
         connection.drop(TransportError("the end"))
         await asyncio.gather(*asked, return_exceptions=True)
 
@@ -128,7 +128,7 @@ def test_closed_connection_has_sent_the_requests_before() -> None:
 
 
 def test_delay_of_a_connection_follows_from_the_time_of_its_requests() -> None:
-    """A request waits for the earlier ones; each takes the average time, 5 ms before the first response."""
+    """A request waits for the earlier requests; each takes the average time, or 5 ms before the first response."""
 
     async def run() -> list[bool]:
         connection = await connected(broker)
@@ -136,7 +136,7 @@ def test_delay_of_a_connection_follows_from_the_time_of_its_requests() -> None:
         asked = [
             asyncio.create_task(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in range(20)
         ]
-        await asyncio.sleep(0)  # all are begun
+        await asyncio.sleep(0)  # all requests have begun
         before = connection.delay_s
         gate.open()
         await asyncio.gather(*asked)
@@ -189,11 +189,12 @@ def test_throttled_connection_sends_the_next_requests_after_the_throttle_time_in
         later = [
             asyncio.ensure_future(connection.request(heartbeat(connection, epoch), PATIENCE_S)) for epoch in (2, 3)
         ]
-        # Another connection of the same client is not throttled: its response proves that the broker got none of these.
+        # Another connection of the same client is not throttled. Its response proves that the broker received none of
+        # these.
         other = await connected(broker)
         await other.request(heartbeat(other, 9), PATIENCE_S)
         assert [request.entity.member_epoch for request in broker.requests(68)] == [1, 9]
-        connection._write_withheld()  # the timer calls it
+        connection._write_withheld()  # the timer calls this method
         answers = [(await one).member_epoch for one in later]
         assert connection.traffic.snapshot().throttles == 1
         await connection.close()
@@ -206,7 +207,7 @@ def test_throttled_connection_sends_the_next_requests_after_the_throttle_time_in
 
 
 def test_cancelled_request_leaves_the_connection_usable() -> None:
-    """A caller may be cancelled at any time without an effect on other callers."""
+    """A caller may be cancelled at any time, and other callers are not affected."""
     gate = Gate()
 
     def answer(request: Received) -> Answer:
@@ -232,12 +233,12 @@ def test_cancelled_request_leaves_the_connection_usable() -> None:
 
 
 def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[Any], list[str]]:
-    """The outcome of each caller, and the calls of `on_closed`."""
-    told: list[str] = []
+    """Return the outcome of each caller, and the calls of `on_closed`."""
+    closings: list[str] = []
 
     async def run() -> list[Any]:
         connection = await connected(broker)
-        connection.on_closed = lambda error: told.append(str(error))
+        connection.on_closed = lambda error: closings.append(str(error))
         answers = await asyncio.gather(
             *(connection.request(heartbeat(connection), PATIENCE_S) for _ in range(callers)), return_exceptions=True
         )
@@ -249,11 +250,11 @@ def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[An
     with ScriptedBroker(heartbeats_answered_by(script)) as broker:
         answers = asyncio.run(run())
         peer = broker.bootstrap_servers
-    return [str(a).replace(peer, "PEER") for a in answers], [text.replace(peer, "PEER") for text in told]
+    return [str(a).replace(peer, "PEER") for a in answers], [text.replace(peer, "PEER") for text in closings]
 
 
 def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
-    """H10: each waiting caller and the owner learn at once that no response will come."""
+    """H10: each waiting caller and the owner are notified immediately that no response will arrive."""
     text = (
         "PEER: the peer closed the connection instead of responding to the first request; check whether the port "
         "needs SASL (security.protocol)"
@@ -262,24 +263,24 @@ def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
 
 
 def test_unreadable_response_ends_the_connection_with_the_reason() -> None:
-    """A stream that cannot be decoded fails at once, and not after the timeout."""
-    answers, told = ends_of(lambda _: Raw(b"\x7f\xff\xff\xff"), 1)
+    """A stream that cannot be decoded fails immediately, not after the timeout."""
+    answers, closings = ends_of(lambda _: Raw(b"\x7f\xff\xff\xff"), 1)
     text = (
         "PEER: a response has a size of 2147483647 bytes, above receive.message.max.bytes=100000000; raise the key, or "
     )
     assert answers[0].startswith(text)
-    assert told == answers
+    assert closings == answers
 
 
 def test_idle_connection_that_ends_is_reported() -> None:
-    """No caller waits, so only the owner can learn of it."""
-    told: asyncio.Queue[TransportError] = asyncio.Queue()
+    """No caller waits, so only the owner is notified."""
+    closings: asyncio.Queue[TransportError] = asyncio.Queue()
 
     async def run() -> bool:
         connection = await connected(broker)
-        connection.on_closed = told.put_nowait
+        connection.on_closed = closings.put_nowait
         await asyncio.to_thread(broker.disconnect, 1)
-        await told.get()
+        await closings.get()
         return connection.is_open
 
     with ScriptedBroker() as broker:
@@ -288,11 +289,11 @@ def test_idle_connection_that_ends_is_reported() -> None:
 
 def test_close_fails_waiting_requests_and_does_not_call_on_closed() -> None:
     """The owner closed the connection itself, and a second close changes nothing."""
-    told: list[object] = []
+    closings: list[object] = []
 
     async def run() -> None:
         connection = await connected(broker)
-        connection.on_closed = lambda *ending: told.append(ending)
+        connection.on_closed = lambda *ending: closings.append(ending)
         waiting = asyncio.create_task(connection.request(heartbeat(connection), PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, 68)
         await connection.close()
@@ -302,14 +303,14 @@ def test_close_fails_waiting_requests_and_does_not_call_on_closed() -> None:
 
     with ScriptedBroker(heartbeats_answered_by(lambda _: DROP)) as broker:
         asyncio.run(run())
-    assert told == []
+    assert closings == []
 
 
 # ---- connecting ------------------------------------------------------------------------------------------------------
 
 
 def refusal(host: str, port: int, settings: ConnectionSettings = SETTINGS) -> str:
-    """The message of the error with which connecting fails."""
+    """Return the message of the error with which connecting fails."""
     with pytest.raises(TransportError) as caught:
         asyncio.run(connect(host, port, settings, ConnectionSecurity(settings)))
     return str(caught.value)
@@ -325,7 +326,7 @@ def test_connect_to_a_closed_port_names_the_peer_and_the_remedy() -> None:
 
 
 def test_connect_reports_a_disconnect_at_any_moment_of_the_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the peer's disconnect, and not "Bad file descriptor" of the socket's options."""
+    """The error names the disconnect, not "Bad file descriptor", which the socket's options raise."""
     wrap = transport._wrap
 
     async def wrapped_when_it_is_over(connection: BrokerConnection, sock: socket.socket, _: None, host: str) -> None:
@@ -339,7 +340,7 @@ def test_connect_reports_a_disconnect_at_any_moment_of_the_handshake(monkeypatch
 
 
 def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the resolver's reason and the keys that the name may come from."""
+    """The message has the resolver's reason and the keys from which the name may come."""
     resolve_to(monkeypatch, 9092)
     text = refusal("broker.example", 9092)
     assert text.startswith(
@@ -358,7 +359,7 @@ def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: p
     ],
 )
 def test_connect_to_an_invalid_address_raises_a_transport_error(host: str, port: int, words: str) -> None:
-    """A broker may advertise any text, which must neither end the member nor enter its log unescaped."""
+    """A broker may advertise any text; it must neither end the member nor enter its log unescaped."""
     text = refusal(host, port)
     assert text == f"{words}; check bootstrap.servers, or advertised.listeners of the broker"
 
@@ -374,19 +375,19 @@ def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "diagnosis"),
     [
         pytest.param(Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "the peer is an HTTP server", id="HTTP"),
         pytest.param(Raw(b"\x15\x03\x03\x00\x02\x02\x50"), "the peer responded with TLS", id="TLS"),
         pytest.param(DISCONNECT, "check whether the port needs TLS or SASL", id="disconnect"),
     ],
 )
-def test_connect_explains_a_peer_that_is_not_a_plaintext_kafka_listener(answer: Answer, said: str) -> None:
-    """The error has the peer's name and the handshake's diagnosis."""
+def test_connect_explains_a_peer_that_is_not_a_plaintext_kafka_listener(answer: Answer, diagnosis: str) -> None:
+    """The error has the peer's address and the diagnosis of the handshake."""
     with ScriptedBroker(lambda _: answer) as broker:
         text = refusal(*broker.servers[0])
         assert text.startswith(f"{broker.bootstrap_servers}: ")
-        assert said in text
+        assert diagnosis in text
 
 
 def test_connect_to_an_old_broker_repeats_api_versions_in_an_older_version() -> None:
@@ -406,7 +407,7 @@ def test_connect_to_an_old_broker_repeats_api_versions_in_an_older_version() -> 
 
 
 def has_ipv6() -> bool:
-    """Whether this machine has an IPv6 loopback."""
+    """Return whether this machine has an IPv6 loopback address."""
     try:
         with listening(socket.AF_INET6):
             return True
@@ -457,7 +458,7 @@ def test_connect_with_an_address_family_uses_only_its_addresses() -> None:
 
 @pytest.mark.parametrize(("keepalive", "disable_nagle"), [(False, True), (True, False)])
 def test_socket_options_follow_the_settings(keepalive: bool, disable_nagle: bool) -> None:  # noqa: FBT001
-    """socket.keepalive.enable, socket.nagle.disable and the buffer sizes reach the socket."""
+    """socket.keepalive.enable, socket.nagle.disable and the buffer sizes are set on the socket."""
     settings = replace(
         SETTINGS,
         keepalive=keepalive,

@@ -1,4 +1,4 @@
-"""The same exchanges with librdkafka's mock cluster and with a real Apache Kafka broker, which verify the fakes."""
+"""The exchanges of a KIP-848 member with librdkafka's mock cluster and with a real broker; they verify the fakes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Member:
         self.owned: frozenset[TopicIdPartition] = frozenset()
 
     async def send(self, **fields: object) -> HeartbeatOutcome:
-        """One heartbeat with the current epoch and these fields."""
+        """Send a heartbeat with the current epoch and these fields."""
         own = {"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id}
         values: dict[str, Any] = {**own, **fields}
         order = SendHeartbeat(request_id=1, heartbeat=Heartbeat(**values))
@@ -105,7 +105,7 @@ class Member:
 
     async def join(self) -> None:
         """Join, and heartbeat until all 4 partitions are assigned; then acknowledge them."""
-        # The mock cluster asserts that names and pattern are both null or both given.
+        # The mock cluster asserts that topic names and pattern are both null or both given.
         await self._take(
             rebalance_timeout_s=60.0, topics=(self.topic,), pattern="", owned=frozenset[TopicIdPartition]()
         )
@@ -126,21 +126,21 @@ class Member:
             self.owned = event.assignment
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], epoch: int) -> CommitOffsets:
-        """A commit order."""
+        """Return a commit order."""
         return CommitOffsets(
             commit_id=4, offsets=offsets, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
         )
 
 
 async def joined(client: network.Cluster, cluster: Cluster, instance_id: str | None = None) -> Member:
-    """A member that owns all partitions of the topic."""
+    """Return a member that owns all partitions of the topic."""
     group = unique("group")
 
     async def found() -> BrokerAddress | None:
         try:
             return await client.find_coordinator(group)
         except BrokerRefusal as refusal:
-            # A fresh cluster has no coordinator before its offsets topic exists.
+            # A new cluster has no coordinator before its offsets topic exists.
             if not refusal.retriable:
                 raise
             return None

@@ -51,7 +51,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 def test_classic_member_joins_syncs_heartbeats_commits_and_leaves(cluster: Cluster) -> None:
-    """Rules 4.2 and 4.8 for one member: the coordinator creates its id, and it is the leader."""
+    """Rules 4.2 and 4.8 for one member: the coordinator creates its id, and the member is the leader."""
     everything = cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:
@@ -127,7 +127,7 @@ def test_static_classic_member_is_fenced_by_a_newcomer_with_its_instance_id(kafk
         assert first.members[holder.member_id].instance_id == "i"
         await holder.sync({holder.member_id: everything})
         second = await newcomer.join()
-        # KIP-814: the group is as it was, so the leader that came back has nothing to assign.
+        # KIP-814: the group has not changed, so the leader that returned has nothing to assign.
         assert (second.generation, second.is_leader, second.skip_assignment) == (first.generation, True, True)
         assert (await newcomer.sync()).assignment == everything
         assert await holder.beat() is ClassicVerdict.FATAL
@@ -139,7 +139,7 @@ def test_static_classic_member_is_fenced_by_a_newcomer_with_its_instance_id(kafk
 
 
 def librdkafkas(cluster: Cluster, group: str) -> ConsumerThread[Consumer]:
-    """A librdkafka consumer in the same group, polled by its own thread."""
+    """Return a librdkafka consumer in the same group, polled by its own thread."""
     config = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -152,18 +152,18 @@ def librdkafkas(cluster: Cluster, group: str) -> ConsumerThread[Consumer]:
 
 
 async def wait_for(theirs: ConsumerThread[Consumer], partitions: frozenset[TopicPartition]) -> None:
-    """Return once the consumer was assigned exactly these partitions."""
+    """Return once exactly these partitions are assigned to the consumer."""
     await async_wait_until(
         lambda: theirs.notes.assigned == partitions, f"assignment of {partitions}", seen=lambda: theirs.notes.calls
     )
 
 
-# With the mock cluster, librdkafka's members go from one rebalance to the next for longer than a test may wait.
+# With the mock cluster, librdkafka's members repeat rebalances for longer than a test may wait.
 
 
 @pytest.mark.integration
 def test_librdkafka_member_follows_an_assignment_of_this_packages_leader(kafka_cluster: Cluster) -> None:
-    """Our leader reads its subscription, and it reads our assignment."""
+    """This package's leader reads librdkafka's subscription, and librdkafka reads the leader's assignment."""
     cluster, group = kafka_cluster, unique("group")
 
     async def act(ours: Member) -> None:
@@ -187,7 +187,7 @@ def test_librdkafka_member_follows_an_assignment_of_this_packages_leader(kafka_c
 
 @pytest.mark.integration
 def test_classic_member_follows_an_assignment_of_a_librdkafka_leader(kafka_cluster: Cluster) -> None:
-    """Librdkafka's leader reads our subscription, and our member reads its assignment."""
+    """Librdkafka's leader reads this package's subscription, and the member reads the leader's assignment."""
     cluster, group = kafka_cluster, unique("group")
 
     async def act(ours: Member) -> None:
