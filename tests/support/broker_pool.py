@@ -1,7 +1,7 @@
-"""Brokers shared among tests: each kind is started once, when the first test asks for it.
+"""Brokers that tests share: each kind of broker is started once, when the first test requests it.
 
-A broker takes seconds to start and a few hundred megabytes; tests use their own topics and groups instead. This module
-does not depend on pytest: the tests' conftest wraps it in fixtures.
+A broker needs seconds to start and a few hundred megabytes, so tests share brokers and use their own topics and groups.
+This module does not depend on pytest: conftest.py wraps it in fixtures.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ PATIENT_CONTROLLER = {"broker.session.timeout.ms": "60000"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStart:
-    """The cost of a broker's start.
+    """The duration of a broker's start.
 
     Attributes:
-        kind: The broker as a text.
+        kind: A description of the broker.
         seconds: The time from the call until the broker is ready for groups.
     """
 
@@ -47,17 +47,16 @@ class BrokerStart:
 
 @dataclass(slots=True)
 class _Kind:
-    """The brokers of one kind: one broker, or one for each backend that was requested by name."""
+    """The brokers of one kind: one broker, or one for each backend that tests requested explicitly."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     brokers: list[Broker] = field(default_factory=list)
 
 
 class BrokerPool:
-    """Starts brokers on demand and keeps them until it is stopped; a context manager.
+    """Starts brokers on demand and keeps them running until `stop`; a context manager.
 
-    Thread safe: a request for a broker that is being started waits for it, and brokers of different kinds start
-    concurrently.
+    Thread-safe: a request for a broker that is starting waits for it. Brokers of different kinds start concurrently.
     """
 
     def __init__(self) -> None:
@@ -82,13 +81,13 @@ class BrokerPool:
         backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
-        """The one broker of this kind; the arguments are those of `start`. The caller must not stop its nodes.
+        """Return the shared broker of this kind. The arguments are those of `start`. Callers must not stop its nodes.
 
-        An omitted argument equals its default, and an omitted backend equals the backend of an existing broker. A
+        An omitted argument has its default value. Without a backend, an existing broker of any backend is returned. A
         broker that has ended unexpectedly is replaced.
 
         Raises:
-            BrokerUnavailableError: As `start`; each call tries again, because the reason may be gone.
+            BrokerUnavailableError: As for `start`. Each call tries again, because the reason may no longer apply.
         """
         request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, security=security)
         kind = self._kind(request)
@@ -106,7 +105,7 @@ class BrokerPool:
             return broker
 
     def stop(self) -> None:
-        """Stop every broker that was started here, even if stopping one of them fails."""
+        """Stop all brokers of the pool, even if one of them cannot be stopped."""
         with self._lock, ExitStack() as started:
             for kind in self._kinds.values():
                 for broker in kind.brokers:
@@ -114,7 +113,7 @@ class BrokerPool:
             self._kinds.clear()
 
     def _kind(self, request: BrokerRequest) -> _Kind:
-        """The entry of this kind."""
+        """Return the brokers of this kind."""
         is_named = bool(os.environ.get(VARIABLE))
         size = (request.version, request.nodes) if is_named else (request.kafka_version, request.node_count)
         key = (*size, frozenset(request.properties.items()), request.security)
@@ -123,7 +122,7 @@ class BrokerPool:
 
 
 def _is_alive(broker: Broker) -> bool:
-    """Return whether the broker may be given to another test."""
+    """Return whether another test may use the broker."""
     if broker.is_stopped:
         return False
     try:
