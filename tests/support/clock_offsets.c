@@ -1,9 +1,10 @@
-/* Clocks of one process with an offset that another process sets: preload it, and name a file of two 64-bit integers,
- * the offsets of CLOCK_REALTIME and CLOCK_MONOTONIC in nanoseconds, in the environment variable CLOCK_OFFSETS.
+/* Adds offsets to the clocks of one process; another process sets the offsets. To use this library, preload it, and set
+ * the environment variable CLOCK_OFFSETS to the path of a file with two 64-bit integers: the offsets of CLOCK_REALTIME
+ * and CLOCK_MONOTONIC in nanoseconds.
  *
- * CLOCK_BOOTTIME stays as it is. A process that was stopped and whose CLOCK_MONOTONIC lags by the time of the stop
- * therefore reads the clocks of a machine that was suspended. Absolute deadlines of waits are converted back to the
- * kernel's clocks, because waits would otherwise return at once.
+ * CLOCK_BOOTTIME is not changed. To simulate a machine that was suspended, stop the process, and subtract the time of
+ * the stop from its CLOCK_MONOTONIC. Absolute deadlines of waits are converted back to the kernel's clocks, because
+ * waits would otherwise return at once.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ static struct offsets none;
 static struct offsets *offsets = &none;
 
 #define NS 1000000000LL
-/* A deadline above this is a date; below it is an uptime. */
+/* A deadline above this is a time of CLOCK_REALTIME; below it is a time of CLOCK_MONOTONIC. */
 #define FIRST_DATE_S 1000000000LL
 
 __attribute__((constructor)) static void map_offsets(void) {
@@ -118,7 +119,7 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
 int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict mutex,
                            const struct timespec *restrict deadline) {
     static int (*next)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
-    if (!next) { /* the version without a name is the one of LinuxThreads */
+    if (!next) { /* dlsym without a version may return the old implementation of LinuxThreads */
         next = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
         if (!next) {
             next = NEXT(pthread_cond_timedwait);

@@ -27,10 +27,11 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * What Java's four classic assignors make of generated groups, as JSON: the golden data of tests/membership/classic.
+ * Prints the assignments of Java's four classic assignors for generated groups, as JSON: the golden data of
+ * tests/membership/classic.
  *
- * <p>This program is the project's own; it only calls the public assignors of kafka-clients. It needs Java 17 and the
- * jars that devbroker keeps. One line for each group, the same for the same seed:
+ * <p>This program is part of this project, and calls only the public assignors of kafka-clients. It needs Java 17 and
+ * the jars that devbroker has fetched. It prints one line for each group; equal seeds print equal lines:
  *
  * <pre>
  * L=~/.cache/consumer-membership/kafka-4.3.1/libs
@@ -38,9 +39,9 @@ import org.apache.kafka.common.TopicPartition;
  *     > tests/membership/classic/golden_assignors.jsonl
  * </pre>
  *
- * <p>A group is new ("fresh"), the result of an earlier assignment whose group changed ("changed"), or one whose members
- * claim what others claim, too, in the same or another generation ("claims"). Subscriptions are equal or not; every
- * third group knows racks. A member of a client before KIP-792 ("old") tells its generation in user data.
+ * <p>A group is new ("fresh"), or it changed after an earlier assignment ("changed"), or several of its members claim
+ * the same partitions, in the same or in different generations ("claims"). Subscriptions are equal or different; every
+ * third group has racks. A member of a client before KIP-792 ("old") sends its generation in user data.
  */
 public final class AssignorGolden {
     private static final int RACKS = 3;
@@ -51,7 +52,7 @@ public final class AssignorGolden {
         random = new Random(seed);
     }
 
-    /** One member as it is generated. */
+    /** A generated member. */
     private static final class Member {
         TreeSet<String> topics = new TreeSet<>();
         TreeSet<String> owned = new TreeSet<>();
@@ -61,7 +62,7 @@ public final class AssignorGolden {
         String rack;
     }
 
-    /** One group as it is generated. */
+    /** A generated group. */
     private static final class Group {
         final TreeMap<String, Integer> topics = new TreeMap<>();
         final TreeMap<String, List<String>> racks = new TreeMap<>();
@@ -150,7 +151,7 @@ public final class AssignorGolden {
         group.members.put(String.format("c-%05x", random.nextInt(1 << 20)), member);
     }
 
-    /** Members go and come, topics come and grow, subscriptions change. */
+    /** Change a group: members leave and join, topics are added and get partitions, subscriptions change. */
     private void change(Group group, boolean isEqual, boolean hasRacks) {
         for (int left = random.nextInt(3); left > 0 && group.members.size() > 1; left--)
             group.members.remove(any(group.members.keySet()));
@@ -174,7 +175,7 @@ public final class AssignorGolden {
         }
     }
 
-    /** Some members missed generations, or were reset; some claim what another one claims, too. */
+    /** Some members missed generations or were reset; some claim partitions that another member also claims. */
     private void claim(Group group) {
         for (Member member : group.members.values()) {
             if (random.nextInt(3) == 0)
@@ -229,7 +230,7 @@ public final class AssignorGolden {
         return subscription;
     }
 
-    /** What a real StickyAssignor tells after it was given these partitions. */
+    /** Return the user data of a real StickyAssignor after an assignment of these partitions. */
     private static ByteBuffer stickyData(Member member, List<TopicPartition> owned) {
         StickyAssignor assignor = new StickyAssignor();
         if (!owned.isEmpty() || member.generation >= 0)
@@ -268,7 +269,7 @@ public final class AssignorGolden {
         return words;
     }
 
-    /** "t0:0,2 t1:1": by topic and number. */
+    /** Return partitions as text, sorted by topic and number, for example "t0:0,2 t1:1". */
     private static String words(List<TopicPartition> partitions) {
         TreeMap<String, TreeSet<Integer>> numbers = new TreeMap<>();
         partitions.forEach(p -> numbers.computeIfAbsent(p.topic(), ignored -> new TreeSet<>()).add(p.partition()));

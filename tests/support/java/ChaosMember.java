@@ -25,11 +25,11 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a round of chaos with Java's consumer. It writes the history that `tests/chaos/history.py` describes, with
- * System.nanoTime(), which is the monotonic clock of all processes of a Linux machine.
+ * A member of a chaos round that uses the Java consumer. It writes the history that `tests/chaos/history.py` describes,
+ * with times of System.nanoTime(), the monotonic clock that all processes of a Linux machine share.
  *
- * Arguments: process, group, topic, folder, instance id (empty: none), kind, and properties as key=value. Lines of stdin
- * are the orders of `tests/chaos/members/account.py`; its end and SIGTERM close the member.
+ * Arguments: process, group, topic, folder, instance id (empty: none), kind, and properties as key=value. Each line of
+ * stdin is an order (`tests/chaos/members/account.py`). The member closes at the end of stdin and on SIGTERM.
  */
 public class ChaosMember implements ConsumerRebalanceListener {
     private static final long COMMIT_NS = 500_000_000L;
@@ -77,7 +77,7 @@ public class ChaosMember implements ConsumerRebalanceListener {
         Thread listener = new Thread(member::listen);
         listener.setDaemon(true);
         listener.start();
-        // A return code of an exit would be lost: the shutdown hook waits for this thread.
+        // Not with System.exit: it would wait for the shutdown hook, which waits for this thread.
         member.run(config, words[2]);
     }
 
@@ -89,7 +89,7 @@ public class ChaosMember implements ConsumerRebalanceListener {
                 switch (order[0]) {
                     case "slow-callbacks" -> slowMs = ms;
                     case "raising-callbacks" -> raisesUntil = System.nanoTime() + ms * 1_000_000;
-                    // A JVM has no lock of its interpreter: the application sleeps, and heartbeats continue.
+                    // A JVM has no GIL: the application sleeps, and heartbeats continue.
                     default -> sleepMs = ms;
                 }
             }
@@ -129,7 +129,7 @@ public class ChaosMember implements ConsumerRebalanceListener {
         write("Closed", "");
     }
 
-    /** A fenced member cannot continue; what a callback threw arrives as another exception. */
+    /** Whether an exception is fatal: a fenced member cannot continue. Exceptions of callbacks have another class. */
     private static boolean isFatal(KafkaException error) {
         return error instanceof org.apache.kafka.common.errors.FencedInstanceIdException
             || error instanceof org.apache.kafka.common.errors.AuthorizationException
@@ -180,7 +180,7 @@ public class ChaosMember implements ConsumerRebalanceListener {
 
     private void slow() {
         if (System.nanoTime() < raisesUntil) {
-            throw new IllegalStateException("by order");
+            throw new IllegalStateException("ordered by the harness");
         }
         try {
             Thread.sleep(slowMs);

@@ -15,10 +15,10 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * The worker `owner` of the benchmarks with Java's consumer: it hands out one record after the other, slowly.
+ * The worker `owner` of the benchmarks, with the Java consumer: it polls one record after the other, slowly.
  *
  * Arguments: topic, pace in milliseconds, seconds to add to CLOCK_MONOTONIC to get the clock of all owners, and
- * properties as key=value. Orders and reports are those of `tests/benchmarks/workers/owner.py`.
+ * properties as key=value. Orders and reports are as in `tests/benchmarks/workers/owner.py`.
  */
 public class OwnerRun implements ConsumerRebalanceListener {
     private final double clockOffset;

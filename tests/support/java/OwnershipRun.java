@@ -18,14 +18,14 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * The worker `ownership` of the benchmarks with Java's consumer: for each period in which it owned a partition, it
+ * The worker `ownership` of the benchmarks, with the Java consumer: for each period in which it owned a partition, it
  * remembers the first and the last record.
  *
- * Arguments: topic, and properties as key=value. Orders and reports are those of
- * `tests/benchmarks/workers/ownership.py`; System.nanoTime is CLOCK_MONOTONIC on Linux.
+ * Arguments: topic, and properties as key=value. Orders and reports are as in
+ * `tests/benchmarks/workers/ownership.py`. On Linux, System.nanoTime is CLOCK_MONOTONIC.
  */
 public class OwnershipRun implements ConsumerRebalanceListener {
-    /** One row of the report `periods`, in its order. */
+    /** One row of the report `periods`, with the fields in the order of the report. */
     private static final class Period {
         final int partition;
         final long first;
@@ -72,7 +72,7 @@ public class OwnershipRun implements ConsumerRebalanceListener {
             int at = words[place].indexOf('=');
             config.put(words[place].substring(0, at), words[place].substring(at + 1));
         }
-        // This loads the classes, as the workers in Python import their modules before they are ready.
+        // Loads the classes first, as the Python workers import their modules before they are ready.
         try (KafkaConsumer<byte[], byte[]> first = consumer(config)) {
             first.partitionsFor(words[0]);
         }

@@ -15,7 +15,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Process a topic with Confluent's Parallel Consumer, ordered by key: once for each group, in one process.
+ * Process a topic with Confluent's Parallel Consumer, ordered by key. One process runs all groups, one after the other.
  *
  * Arguments: bootstrap servers, topic, number of records, wait of each handler in milliseconds, concurrency, and the
  * groups. It prints one JSON line for each group, with the fields of the Python programs (`workers/handlers.py`). Each
@@ -103,12 +103,12 @@ public class ParallelConsumerRun {
         }
     }
 
-    /** The last record of one key that began, and the number of its records that run. */
+    /** For one key: the last record whose handler began, and the number of running handlers. */
     private static final class KeyProgress {
         private long last = -1;
         private int running;
 
-        /** Return whether the record is later than all before it, and runs alone. */
+        /** Return whether the record is later than all previous records of the key, and no other handler runs. */
         synchronized boolean begin(long number) {
             boolean inOrder = number > last && running == 0;
             last = Math.max(last, number);

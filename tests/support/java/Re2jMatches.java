@@ -4,9 +4,9 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Which names a broker takes for a pattern's: RE2/J, whole names, as the group coordinator's
- * TopicRegexResolver asks it. The first line has the names, separated by blanks; each further line is a pattern, and
- * answered with a line of 0 and 1, or with the refusal.
+ * Prints which topic names match a pattern on a broker: complete names with RE2/J, as in the group coordinator's
+ * TopicRegexResolver. The first line of stdin has the names, separated by spaces. Each other line is a pattern; the
+ * program prints a line of 0 and 1 for it, or the error.
  */
 public class Re2jMatches {
     public static void main(String[] arguments) throws Exception {

@@ -20,11 +20,11 @@ import org.apache.kafka.server.telemetry.ClientTelemetryExporter;
 import org.apache.kafka.server.telemetry.ClientTelemetryExporterProvider;
 
 /**
- * A broker's receiver of what clients push (KIP-714): a line for each push, in the file that `telemetry.file` names.
+ * A broker's receiver of metrics that clients push (KIP-714). It writes a line for each push to the file that
+ * `telemetry.file` names.
  *
- * Its words are the client's id, its instance's, whether it is the last push, and the payload as base64, of which
- * compression is gone. The jar is given to Java as an agent, which is how a class gets on the class path of a broker
- * that somebody else starts.
+ * A line has the client id, the client instance id, whether it is the last push, and the uncompressed payload as
+ * base64. The jar is loaded as a Java agent, which puts the class on the class path of a broker that devbroker starts.
  */
 public class TelemetryReporter implements MetricsReporter, ClientTelemetryExporterProvider {
     private Path file;
@@ -32,7 +32,7 @@ public class TelemetryReporter implements MetricsReporter, ClientTelemetryExport
     public static void premain(String arguments) {
     }
 
-    /** Subscribe a broker to metrics: its address, a name for the subscription, and `key=value` of its configuration. */
+    /** Create a metrics subscription. Arguments: the broker, the subscription's name, and its `key=value` settings. */
     public static void main(String[] words) throws Exception {
         ConfigResource subscription = new ConfigResource(ConfigResource.Type.CLIENT_METRICS, words[1]);
         List<AlterConfigOp> changes = Arrays.stream(words).skip(2)
