@@ -31,7 +31,7 @@ def test_id_is_a_uuid_of_version_7_with_the_creation_time(created_ms: int, rando
 
 @given(TIMES, RANDOMNESS, RANDOMNESS)
 def test_ids_of_one_consumer_differ(created_ms: int, one: bytes, other: bytes) -> None:
-    """All bits except those of the version and the variant are random or come from the creation time."""
+    """All bits but those of version and variant are random."""
     mask = int.from_bytes(b"\x0f\xff\x3f" + b"\xff" * 7, "big")
     are_equal = int.from_bytes(one, "big") & mask == int.from_bytes(other, "big") & mask
     assert (new_member_id(created_ms, one) == new_member_id(created_ms, other)) == are_equal
@@ -39,7 +39,7 @@ def test_ids_of_one_consumer_differ(created_ms: int, one: bytes, other: bytes) -
 
 @given(st.uuids(version=4))
 def test_random_uuid_of_another_client_has_no_time(random_id: uuid.UUID) -> None:
-    """Other clients, such as librdkafka and Java, create random UUIDs as member ids (KIP-1082)."""
+    """Ids of librdkafka and Java (KIP-1082)."""
     assert creation_time(base64.urlsafe_b64encode(random_id.bytes).decode().rstrip("=")) is None
 
 

@@ -1,12 +1,13 @@
 """Exhaustive exploration of a processor's scheduler and offsets: every interleaving of small configurations.
 
-One processor after the other owns two partitions with a few records. From each state every possible step is taken: a
-record arrives, a worker takes a task, a task finishes or fails, a commit is sent, applied and answered or not, a
-partition is revoked, released, lost or assigned again, the processor dies. The rules are those of the simulation
-(`tests.simulation.handler_invariants`). Without further faults, each way ends with all records finished and committed.
+One processor after the other owns two partitions with a few records. From each state the exploration takes every
+possible step: a record arrives, a worker takes a task, a task finishes or fails, a commit is sent, applied or answered,
+or its response is lost, a partition is revoked, released, lost or assigned again, or the processor dies. The rules are
+those of the simulation (`tests.simulation.handler_invariants`). Without further faults, each path ends with all records
+finished and committed.
 
-Two states are the same if their objects have the same contents (`_Fingerprint`). Time passes only in the step "take
-later": a worker takes a task that waited for its next attempt.
+Two states are equal if their objects have equal contents (`_Fingerprint`). Time passes only in the step "take later",
+in which a worker takes a task that waited for its next attempt.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ _OF_PARTITIONS = frozenset({"assign", "admit", "close", "lose", "release", "rele
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """The records of a processor and its options, and how often something may go wrong on one way."""
+    """The records and options of a processor, and how many faults may happen on one path."""
 
     name: str
-    #: The end of the offsets of each partition.
+    #: The end offset of each partition.
     ends: tuple[int, int] = (3, 2)
     order: ProcessingOrder = ProcessingOrder.KEY
     workers: int = 2
@@ -62,20 +63,20 @@ class Configuration:
     max_batch: int = 1
     max_wait_s: float = 0.0
     metadata_limit: int = ENOUGH_METADATA
-    #: Whether disowned tasks go on until a step ends them; otherwise they end at once.
+    #: Whether disowned tasks continue until a step ends them; otherwise they end immediately.
     keeps_disowned: bool = False
-    #: Whether the log of the first partition may be truncated and written again, in the place of a crash.
+    #: Whether the log of the first partition may be truncated and written again; this fault replaces the crash.
     restarts: bool = False
-    #: Whether a commit, its application by the coordinator, and the response are steps of their own.
+    #: Whether a commit, its application by the coordinator, and its response are separate steps.
     has_slow_commits: bool = False
-    #: How many attempts may fail.
+    #: How many attempts may fail on one path.
     failures: int = 1
-    #: How many times something else may happen: a revocation, a loss, a crash, a commit without a response.
+    #: How many other faults may happen on one path: a revocation, a loss, a crash, a commit without a response.
     faults: int = 1
 
 
 class Processor:
-    """One life of a processor."""
+    """A processor from its start to its crash."""
 
     name = "p"
 
@@ -95,7 +96,7 @@ class Processor:
 
 @dataclass(slots=True)
 class Sent:
-    """A commit without a response: its offsets, of these the valid ones, and whether the coordinator has applied it."""
+    """A commit without a response: its offsets, the partitions for which they are valid, and whether it is applied."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     valid: set[TopicPartition]
@@ -103,7 +104,7 @@ class Sent:
 
 
 class Model:
-    """One state of a small configuration, and the steps that lead from it to others."""
+    """One state of a small configuration, and the steps from it to other states."""
 
     def __init__(self, config: Configuration, parts: Parts) -> None:
         self.config = config
@@ -112,7 +113,7 @@ class Model:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.sent: Sent | None = None
         self.leader_epoch = 0
-        #: The offset from which on the consumer will receive the first partition again.
+        #: The offset at which the consumer will receive records of the first partition again.
         self.restarts_at: int | None = None
         self.processor = Processor(config, parts)
         self.invariants = HandlerInvariants(now=self._time, exists=self._always, is_excused=self._never)
@@ -131,7 +132,7 @@ class Model:
     # ---- steps ----
 
     def steps(self) -> list[Step]:
-        """The possible steps that are no faults. A commit waits for the end if no fault can follow it."""
+        """Return the possible steps except faults. If no fault can follow a commit, the commit waits for the end."""
         processor = self.processor
         found: list[Step] = []
         for number, partition in enumerate(PARTITIONS):
@@ -153,7 +154,7 @@ class Model:
         return found
 
     def faults_now(self) -> list[Step]:
-        """The possible faults."""
+        """Return the possible faults."""
         processor = self.processor
         found: list[Step] = []
         for number, task in enumerate(processor.tasks):
@@ -181,7 +182,7 @@ class Model:
         return [*found, ("crash", 0)]
 
     def take_step(self, step: Step) -> None:
-        """Go to the next state; raises Violation."""
+        """Go to the next state; raise Violation if the step breaks a rule."""
         name, number = step
         if name in _FAULTS:
             self.faults -= 1
@@ -251,7 +252,7 @@ class Model:
         processor.scheduler.admit(cast("list[Message]", [Record(partition, offset, self.leader_epoch)]), 0.0)
 
     def _restart(self, partition: TopicPartition, offset: int) -> None:
-        """Receive the records from this offset on again."""
+        """Receive the records again from this offset on."""
         processor, self.restarts_at = self.processor, None
         waiting = processor.scheduler.waiting
         tasks = [task for task in (*processor.tasks, *waiting) if task.owned.partition == partition]
@@ -305,7 +306,7 @@ class Model:
         return offsets
 
     def _release(self, partition: TopicPartition, *, is_applied: bool) -> None:
-        """End a revocation: ignore what still runs, commit, and release the partition."""
+        """End a revocation: disown the running tasks, commit, and release the partition."""
         processor = self.processor
         self._disowned(processor.scheduler.disown([partition]), partition)
         offsets = self._commits([partition])
@@ -334,13 +335,13 @@ class Model:
             self.sent.valid.discard(partition)
 
     def _shrink(self) -> None:
-        """The broker accepts no metadata."""
+        """The broker no longer accepts metadata."""
         self.invariants.limited(self.processor)
         for owned in self.processor.scheduler.partitions.values():
             owned.offsets.capacity = 0
 
     def _apply(self) -> None:
-        """The coordinator applies the commit for those partitions that the processor still owns."""
+        """The coordinator applies the commit for the partitions that the processor still owns."""
         assert self.sent is not None
         self.sent.is_applied = True
         offsets = {partition: at for partition, at in self.sent.offsets.items() if partition in self.sent.valid}
@@ -353,17 +354,17 @@ class Model:
         self.processor.scheduler.committed({p: at for p, at in sent.offsets.items() if p in sent.valid})
 
     def check_end(self) -> None:
-        """Nothing is left to do: all records are finished and committed."""
+        """Check that no work is left: all records are finished and committed."""
         self.invariants.check_end(dict(zip(PARTITIONS, self.config.ends, strict=True)))
 
     # ---- states ----
 
     def key(self) -> Hashable:
-        """What distinguishes this state from others."""
+        """Return a value that distinguishes this state from others."""
         processor = self.processor
         ownerships = list(self.invariants.owned(processor))
         fingerprint = _Fingerprint()
-        # Whose turn it was matters for the rule of turns alone.
+        # Whose turn it was matters only for the rule about turns.
         turns = [] if self.config.faults else [(one.overtaken, one.others) for one in ownerships]
         return fingerprint.of(
             [
@@ -375,16 +376,16 @@ class Model:
         )
 
 
-#: Times, what only reports, counters, and lanes without records.
+#: Attributes without an effect on later steps: times, counters, values for reports, and lanes without records.
 _LEFT_OUT = frozenset({"last_error", "first_at", "began_at", "runner", "_numbers", "_spare"})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
-#: How the objects of a type are described.
+#: A function that describes the objects of one type.
 _Describe: TypeAlias = Callable[["_Fingerprint", Any], Hashable]
 _DESCRIBE: dict[type, _Describe] = {}
 
 
 class _Fingerprint:
-    """Hashable values, equal for equal contents of objects; an object that occurs again is its number."""
+    """Makes hashable values, equal for equal contents of objects; a repeated object becomes its number."""
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
@@ -415,7 +416,7 @@ def _describer(kind: type) -> _Describe:
 
 def _of_dict(fingerprint: _Fingerprint, value: dict[Any, Any]) -> Hashable:
     items = [(fingerprint.of(key), fingerprint.of(one)) for key, one in value.items()]
-    # The order of running tasks is that of their begin; otherwise it means nothing.
+    # Only running tasks have an order with a meaning: the order in which they began.
     return tuple(items) if any(isinstance(key, Task) for key in value) else frozenset(items)
 
 
@@ -426,7 +427,7 @@ def _of_object(slots: tuple[str, ...]) -> _Describe:
             return "#", known
         fingerprint.numbers[id(value)] = len(fingerprint.numbers)
         if hasattr(value, "heap"):
-            # The order in which equal ones were added, without their numbers.
+            # The order in which equal values were added, without their numbers.
             return tuple((at, fingerprint.of(one)) for at, _, one in sorted(value.heap))
         fields = [getattr(value, name) for name in slots]
         fields += [one for name, one in getattr(value, "__dict__", {}).items() if name not in _LEFT_OUT]
@@ -472,11 +473,11 @@ def explore(config: Configuration, parts: Parts | None = None) -> Outcome:
 
     while waiting:
         key, saved = waiting.popleft()
-        model = pickle.loads(saved)  # noqa: S301 - it was pickled here
+        model = pickle.loads(saved)  # noqa: S301 - this process pickled it
         good, faults = model.steps(), model.faults_now()
         is_end = True
         for step in (*good, *faults):
-            model = pickle.loads(saved)  # noqa: S301 - it was pickled here
+            model = pickle.loads(saved)  # noqa: S301 - this process pickled it
             try:
                 model.take_step(step)
             except Violation as violation:
@@ -490,14 +491,14 @@ def explore(config: Configuration, parts: Parts | None = None) -> Outcome:
         if is_end:
             ends += 1
             try:
-                pickle.loads(saved).check_end()  # noqa: S301 - it was pickled here
+                pickle.loads(saved).check_end()  # noqa: S301 - this process pickled it
             except Violation as violation:
                 return outcome(violation, *_way(parents, key))
     return outcome()
 
 
 def _way(parents: dict[Hashable, tuple[Hashable, Step] | None], key: Hashable) -> list[Step]:
-    """The steps from the first state to this one."""
+    """Return the steps from the first state to this one."""
     way: list[Step] = []
     while (before := parents[key]) is not None:
         key, step = before

@@ -23,7 +23,7 @@ def place(record: Message) -> tuple[int, str | None, int | None]:
 
 
 def content(record: Message) -> tuple[object, ...]:
-    """Return everything that the record has."""
+    """Return the values of all fields of the record."""
     return (
         record.topic(),
         record.partition(),
@@ -55,7 +55,7 @@ def lease_of_call(_: Message, context: ProcessContext) -> tuple[bool, int]:
 
 
 def follow_lease(_: Message, context: ProcessContext) -> int:
-    """Work under the guard; wait until the lease is over, then until it holds again, and return the token."""
+    """Wait under the guard until the lease is over, and then until it holds again; return the token."""
     with context.lease.guard():
         _log("holds")
         wait_until(lambda: not context.lease.holds, "the end of the lease")
@@ -65,7 +65,7 @@ def follow_lease(_: Message, context: ProcessContext) -> int:
 
 
 def holds_twice(_: Message, context: ProcessContext) -> tuple[bool, bool]:
-    """Return whether the lease holds at the start, and after the log was removed."""
+    """Return whether the lease holds at the start, and whether it holds after the test removed the log."""
     before = context.lease.holds
     _log("began")
     wait_until(lambda: not Path(os.environ["HANDLER_LOG"]).exists(), "the next membership")
@@ -73,7 +73,7 @@ def holds_twice(_: Message, context: ProcessContext) -> tuple[bool, bool]:
 
 
 def log_lease(record: Message, context: ProcessContext) -> None:
-    """Append the value, and whether the guarded lease held with the epoch as its token."""
+    """Append the value, whether the token is the epoch, and whether the lease held until the end of the guard."""
     with context.lease.guard() as guard:
         is_epoch = context.lease.token == context.epoch
     _log(f"{record.value()!r} {is_epoch} {guard.held}")
@@ -91,7 +91,7 @@ def failing_with_policy(_: Message) -> None:
 
 
 class MissingRecordError(Exception):
-    """An error that cannot be pickled as it is: its constructor has other arguments than its base class."""
+    """An error that cannot be pickled, because its constructor has other arguments than its base class."""
 
     def __init__(self, topic: str, offset: int) -> None:
         super().__init__(f"no record {offset} in {topic}")
@@ -121,7 +121,7 @@ def end(_: Message) -> None:
 
 
 def crash(_: Message) -> None:
-    """End as with a memory fault in an extension module."""
+    """End the process like a memory fault in an extension module."""
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -143,32 +143,32 @@ def iter_of(record: Message) -> Iterator[Message]:
 
 
 def wait(record: Message) -> None:
-    """Announce the process by a file, named by the record's value, and run until it is killed."""
-    announce(record)
+    """Write the process id to the file that the record's value names, and run until the process is killed."""
+    write_pids(record)
     threading.Event().wait()
 
 
 def wait_with_child(record: Message) -> None:
-    """Start another process by fork, which keeps this process's connection open; announce both, and wait."""
+    """Fork a process that keeps this process's connection open, write the ids of both, and wait."""
     pid = os.fork()
     if pid == 0:
         signal.pause()
         os._exit(0)
-    announce(record, pid)
+    write_pids(record, pid)
     threading.Event().wait()
 
 
-def announce(record: Message, *pids: int) -> None:
-    """Write the ids of this process and of others to the file that the record's value names."""
+def write_pids(record: Message, *pids: int) -> None:
+    """Write the ids of this process and of these processes to the file that the record's value names."""
     value = record.value()
     path = value.decode() if isinstance(value, bytes) else ""
-    with open(f"{path}.new", "w") as file:  # noqa: PTH123 - as short as possible in the other process
+    with open(f"{path}.new", "w") as file:  # noqa: PTH123 - needs no import in the worker process
         file.write(" ".join(map(str, (os.getpid(), *pids))))
     os.rename(f"{path}.new", path)  # noqa: PTH104
 
 
 def send_signals(_: Message) -> str:
-    """Send this process what a terminal and a service manager send, and return what it then still does."""
+    """Send this process the signals of a terminal and of a service manager; return a program's actions for them."""
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGTERM)
     shown = "import signal; print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.pthread_sigmask(0, []))"
@@ -176,7 +176,7 @@ def send_signals(_: Message) -> str:
 
 
 def group_of(_: Message) -> tuple[int, int]:
-    """Return the process and its group."""
+    """Return the process and its process group."""
     return os.getpid(), os.getpgrp()
 
 
@@ -192,9 +192,9 @@ def files_of(_: Message) -> list[str]:
 
 
 def log_call(record: Message, context: ProcessContext) -> None:
-    """Append one line for this call to the file that the environment names: process, key, value and attempt.
+    """Append a line about this call to the file in the variable HANDLER_LOG: process, key, value and attempt.
 
-    The first attempt for the value `crash` ends the process, and `stuck` runs until the process is killed.
+    The first attempt for the value `crash` ends the process; `stuck` runs until the process is killed.
     """
     key, value = record.key(), record.value()
     line = f"{os.getpid()} {key!r} {value!r} {context.attempt}\n"

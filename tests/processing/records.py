@@ -46,7 +46,7 @@ def scheduler_of(
 
 
 def taken(scheduler: Scheduler, now: float = 0.0) -> Task:
-    """Take a task that must be there."""
+    """Take a task; fail if no task is ready."""
     task = scheduler.take(now)
     assert task is not None
     return task

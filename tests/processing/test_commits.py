@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.mark.parametrize("limit", [0, 4096])
 def test_commit_with_and_without_metadata_is_accepted(broker_pool: RunBrokers, limit: int) -> None:
-    """Without a committed offset, the first record has no leader epoch before it; a broker may allow no metadata."""
+    """Without a committed offset, no leader epoch precedes the first record; and a broker may allow no metadata."""
     broker = broker_pool.shared(properties={"offset.metadata.max.bytes": str(limit)} if limit == 0 else None)
     place = TopicPartition(create_topic(broker.bootstrap_servers, unique("topic")), 0)
     scheduler = Scheduler(order=ProcessingOrder.NONE, max_queued=10, max_batch=1, max_wait_s=0.0)

@@ -47,7 +47,7 @@ def record(
 
 
 def failure(message: str = "no funds") -> PaymentError:
-    """Return an exception that was raised because of another one."""
+    """Return an exception that has another one as its cause."""
     accounts: dict[str, int] = {}
     try:
         try:
@@ -91,7 +91,7 @@ def test_headers_of_spring_have_its_names_and_binary_formats() -> None:
 
 
 def test_headers_of_connect_are_text() -> None:
-    """Connect writes each value as text, also numbers; its connector is the group here."""
+    """Connect writes each value as text, including numbers; the consumer group stands for its connector name."""
     headers = dict(headers_of(record(), failure(), 3, "billing"))
     assert headers.pop("__connect.errors.exception.stacktrace") == headers["kafka_dlt-exception-stacktrace"]
     assert {name: value for name, value in headers.items() if name.startswith("__connect")} == {
@@ -122,7 +122,7 @@ def test_timestamp_headers_have_java_names(timestamp: tuple[int, int], expected:
 
 
 def test_exception_without_cause_is_its_own_cause() -> None:
-    """Tools for Spring read the listener's exception from the cause, which is the exception itself here."""
+    """Tools for Spring read the listener's exception from the cause, so the cause is the exception itself."""
     headers = dict(headers_of(record(), ValueError("bad"), 1, "g"))
     assert headers["kafka_dlt-exception-cause-fqcn"] == b"ValueError"
 
@@ -141,13 +141,13 @@ def test_key_that_cannot_be_deserialized_has_headers_of_key() -> None:
 
 
 def test_record_headers_come_first_unchanged() -> None:
-    """Names may repeat and values may be null or no text; the order is kept."""
+    """Names may repeat, and values may be null or not be text; the order is kept."""
     own: list[RawHeader] = [("trace", b"\xff"), ("trace", None), ("", b"")]
     assert headers_of(record(own), failure(), 1, "g")[:3] == tuple(own)
 
 
 def test_second_failure_appends_origin_and_replaces_exception() -> None:
-    """As in Spring, the dead letter of a dead letter keeps where it came from first, and only the last exception."""
+    """As in Spring, the dead letter of a dead letter keeps its first origin, but only the last exception."""
     first = headers_of(record([("trace", b"1")]), failure("first"), 2, "billing")
     second = headers_of(record(first, topic="orders.dlq", offset=5), failure("second"), 1, "repair")
     names = [name for name, _ in second]
@@ -160,7 +160,7 @@ def test_second_failure_appends_origin_and_replaces_exception() -> None:
 
 
 def test_class_name_has_module_except_for_builtins() -> None:
-    """The name is the one in a traceback."""
+    """The class name is the same as in a traceback."""
     assert class_name(ValueError()) == "ValueError"
     assert class_name(failure()) == "tests.processing.test_dead_letter_headers.PaymentError"
 
@@ -175,12 +175,12 @@ def test_text_that_is_not_unicode_is_escaped() -> None:
 
 
 def deep_failure(depth: int) -> Exception:
-    """Return an exception with a long stack."""
+    """Return an exception with a deep stack."""
 
     def fall(left: int) -> None:
         if left == 0:
             raise PaymentError("at the bottom")
-        # Alternate lines, because a traceback shows a repeated line only three times.
+        # Use two lines in turn, because a traceback shows a repeated line only three times.
         if left % 2:
             fall(left - 1)
         else:
@@ -212,7 +212,7 @@ def test_long_stack_is_shortened_from_its_beginning() -> None:
 
 
 def test_long_message_is_shortened_to_its_beginning() -> None:
-    """A message may contain a whole document; its beginning says what is wrong."""
+    """A message may contain a whole document; its beginning has the reason."""
     headers = dict(headers_of(record(), ValueError("wrong: " + "x" * 10_000), 1, "g", most_bytes=2_500))
     assert "kafka_dlt-exception-stacktrace" not in headers
     message = headers["kafka_dlt-exception-message"] or b""
@@ -221,7 +221,7 @@ def test_long_message_is_shortened_to_its_beginning() -> None:
 
 
 def test_record_without_room_keeps_origin_and_exception() -> None:
-    """At worst all texts and the headers of Connect are left out; the origin and the exception's class remain."""
+    """If necessary, all texts and the headers of Connect are omitted; the origin and the exception's class remain."""
     headers = dict(headers_of(record([("trace", b"1")]), failure(), 1, "g", most_bytes=0))
     assert "trace" in headers
     assert {name for name in headers if name.startswith(("kafka_dlt-exception", "__connect"))} == {
@@ -249,7 +249,7 @@ def test_record_fits_whenever_possible(message: str, value: bytes, most: int) ->
 
 
 def test_dead_letter_of_own_headers_has_every_field() -> None:
-    """What is written is read back."""
+    """Reading returns the fields that were written."""
     letter = DeadLetter.of(record(headers_of(record(), failure(), 3, "billing"), topic="orders.dlq", offset=7))
     assert (letter.topic, letter.partition, letter.offset, letter.timestamp_ms) == ("orders.dlq", 258, 7, WHEN_MS)
     assert (letter.key, letter.value) == (b"key", b"value")
@@ -262,7 +262,7 @@ def test_dead_letter_of_own_headers_has_every_field() -> None:
 
 
 def test_dead_letter_of_spring_is_read() -> None:
-    """A letter of Spring Kafka has no headers of Connect."""
+    """A dead letter of Spring Kafka has no headers of Connect."""
     headers: list[RawHeader] = [
         ("kafka_dlt-exception-fqcn", b"org.springframework.kafka.listener.ListenerExecutionFailedException"),
         ("kafka_dlt-exception-cause-fqcn", b"java.lang.IllegalStateException"),
@@ -283,7 +283,7 @@ def test_dead_letter_of_spring_is_read() -> None:
 
 
 def test_dead_letter_of_connect_is_read() -> None:
-    """A letter of Kafka Connect has text values; a missing message is null."""
+    """A dead letter of Kafka Connect has text values; a missing message is null."""
     headers: list[RawHeader] = [
         ("own", b"1"),
         ("__connect.errors.topic", b"payments"),
@@ -319,7 +319,7 @@ def test_any_headers_are_read(headers: list[RawHeader]) -> None:
 
 
 def test_replayed_headers_drop_failure_and_count_replays() -> None:
-    """Only the number of replays is added, and it grows when the record fails and is replayed again."""
+    """Only the number of replays is added; it grows if the record fails and is replayed again."""
     own: list[RawHeader] = [("trace", b"1")]
     letter = DeadLetter.of(record(headers_of(record(own), failure(), 3, "billing")))
     replayed = letter.replayed_headers()
@@ -330,7 +330,7 @@ def test_replayed_headers_drop_failure_and_count_replays() -> None:
 
 
 def test_identity_is_that_of_the_record() -> None:
-    """The dead letters of one record are equal in any attempt and group; other records, also at its offset, differ."""
+    """Dead letters of one record are equal for any attempt and group; other records differ, even at the same offset."""
 
     def identity(error: Exception, attempts: int, group: str, value: bytes = b"value") -> bytes | None:
         original = record(value=value)

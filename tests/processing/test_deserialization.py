@@ -27,7 +27,7 @@ def record(key: bytes | None = b"key", value: bytes | None = b'{"a": 1}') -> Mes
 
 
 def of_json(value: bytes | None, _: SerializationContext) -> object:
-    """Return the object of a JSON text."""
+    """Return the object that a JSON text describes."""
     return None if value is None else json.loads(value)
 
 
@@ -51,17 +51,17 @@ def test_deserializers_receive_topic_field_and_headers() -> None:
     """The key is deserialized first, and both calls share the context."""
     calls: list[tuple[str, object, object]] = []
 
-    def noted(value: bytes | None, context: SerializationContext) -> bytes | None:
+    def recording(value: bytes | None, context: SerializationContext) -> bytes | None:
         calls.append((context.topic, context.field, context.headers))
         return value
 
-    Deserialized(noted, noted)(record())
+    Deserialized(recording, recording)(record())
     headers = [("trace", b"1")]
     assert calls == [("orders", MessageField.KEY, headers), ("orders", MessageField.VALUE, headers)]
 
 
 def test_failed_deserializer_raises_confluent_errors_with_cause() -> None:
-    """The exceptions are those of DeserializingConsumer; the record in them has its bytes."""
+    """The exceptions are the same as those of DeserializingConsumer; their record keeps its bytes."""
     with pytest.raises(KeyDeserializationError) as of_key:
         Deserialized(StringDeserializer("utf_8"), of_json)(record(key=b"\xff"))
     assert of_key.value.__cause__ is not None

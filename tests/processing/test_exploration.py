@@ -1,4 +1,4 @@
-"""Complete exploration of small configurations of a processor, and of parts that break a rule on purpose."""
+"""Complete exploration of small configurations of a processor; parts that break a rule on purpose must be found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processing.exploration import Configuration, explore
 from tests.simulation import processor_mutants as broken
 from tests.simulation.processor import Parts
 
-#: None is judged by its time: the largest of these configurations takes half a minute where a core is free.
+#: The tests have no performance limit: the largest configuration takes half a minute on a free core.
 pytestmark = pytest.mark.timeout(900)
 
 TURNS = Configuration(name="turns", ends=(3, 1), faults=0)
@@ -55,7 +55,8 @@ LARGE = (
     Configuration(name="large: no order", ends=(6, 0), max_batch=2, order=ProcessingOrder.NONE),
 )
 
-#: The part, the configuration in which it breaks a rule, the rule, and after how many steps at most.
+#: The broken part, the configuration in which it breaks a rule, the rule, and the largest number of steps to the
+#: violation.
 MUTANTS: tuple[tuple[Parts, Configuration, str, int], ...] = (
     (Parts(decode=broken.takes_one_too_many_for_finished), HANDOVERS, "do not run|of the same lane", 14),
     (Parts(decode=broken.decodes_one_higher), HANDOVERS, "and received records up to", 16),
@@ -90,7 +91,7 @@ MUTANTS: tuple[tuple[Parts, Configuration, str, int], ...] = (
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [*CONFIGURATIONS, *LARGE], ids=lambda config: config.name)
 def test_exploration_of_a_processor_finds_no_violation(config: Configuration) -> None:
-    """No interleaving breaks a rule, and each way without further faults ends with all records committed."""
+    """No interleaving breaks a rule, and each path without further faults ends with all records committed."""
     outcome = explore(config)
     assert outcome.violation is None, f"{outcome.trace}\n{outcome.violation}"
     assert outcome.ends > 0
@@ -101,7 +102,7 @@ def test_exploration_of_a_processor_finds_no_violation(config: Configuration) ->
 def test_exploration_finds_each_broken_part_of_a_processor(
     parts: Parts, config: Configuration, message: str, steps: int
 ) -> None:
-    """A test that cannot fail is a defect: each broken rule is found, with the shortest way to it."""
+    """Each broken part is found, with the shortest path to the violation; so the exploration can fail."""
     outcome = explore(config, parts)
     assert outcome.violation is not None
     assert re.search(message, outcome.violation), outcome.violation

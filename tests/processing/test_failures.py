@@ -20,11 +20,11 @@ from tests.processing.records import records, scheduler_of, taken
 LOGGER = "consumer_membership.processing"
 
 
-class UnspeakableError(Exception):
+class UnformattableError(Exception):
     """An exception of an application whose message cannot be formatted."""
 
     def __str__(self) -> str:
-        """Fail."""
+        """Raise the exception."""
         raise ZeroDivisionError
 
 
@@ -45,7 +45,7 @@ def raised(error: Exception) -> Exception:
 
 
 def test_first_failure_of_each_kind_is_logged_with_its_traceback(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """The traceback shows the line of the handler; the message has no more than record, attempt and error."""
+    """The traceback shows the line of the handler; the message has only record, attempt and error."""
     failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
         failures.failed(task, raised(ValueError("no")), 0.25)
@@ -59,7 +59,7 @@ def test_first_failure_of_each_kind_is_logged_with_its_traceback(task: Task, cap
 
 
 def test_traceback_begins_with_the_frame_of_the_handler(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """The frames of the processor would only hide that of the handler."""
+    """Frames of the processor would hide the frame of the handler."""
 
     def handle(_: Message) -> None:
         raise ValueError("no")
@@ -77,7 +77,7 @@ def test_traceback_begins_with_the_frame_of_the_handler(task: Task, caplog: pyte
 
 
 def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand failures of one kind are four warnings; the others are at DEBUG."""
+    """A thousand failures of one kind cause four warnings; the other failures are logged at DEBUG."""
     failures = HandlerFailures(Counter())
     with caplog.at_level(logging.DEBUG, LOGGER):
         for _ in range(1_000):
@@ -92,7 +92,7 @@ def test_further_failures_are_counted_and_logged_at_powers_of_ten(task: Task, ca
 
 
 def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """A poison topic fills no log."""
+    """A topic whose records all fail does not fill the log."""
     failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
         for _ in range(100):
@@ -104,7 +104,7 @@ def test_dead_letters_are_logged_once_then_counted(task: Task, caplog: pytest.Lo
 
 
 def test_number_of_kinds_is_bounded(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """A program that creates exception classes for each failure fills neither memory nor log."""
+    """A program that creates an exception class for each failure fills neither memory nor the log."""
     counted: Counter[str] = Counter()
     failures = HandlerFailures(counted)
     with caplog.at_level(logging.WARNING, LOGGER):
@@ -112,20 +112,20 @@ def test_number_of_kinds_is_bounded(task: Task, caplog: pytest.LogCaptureFixture
             failures.failed(task, type(f"Error{number}", (Exception,), {})(), None)
     assert len(counted) == MOST_KINDS + 1
     assert counted["other errors"] == 50
-    assert len(caplog.records) == MOST_KINDS + 2  # the first and the tenth of the others
+    assert len(caplog.records) == MOST_KINDS + 2  # the first and the tenth failure of the other kinds
 
 
 def test_error_whose_message_cannot_be_formatted_is_logged(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception class of an application may be broken; its worker must not end by that."""
+    """An application's exception class may be broken, but that must not end the worker."""
     failures = HandlerFailures(Counter())
     with caplog.at_level(logging.WARNING, LOGGER):
-        failures.failed(task, raised(UnspeakableError()), None)
-        failures.dead_lettered(task, UnspeakableError())
-    assert "UnspeakableError: <exception str() failed>; no attempt follows" in caplog.text
+        failures.failed(task, raised(UnformattableError()), None)
+        failures.dead_lettered(task, UnformattableError())
+    assert "UnformattableError: <exception str() failed>; no attempt follows" in caplog.text
 
 
 def test_wrong_result_is_logged_without_the_frames_of_the_package(task: Task, caplog: pytest.LogCaptureFixture) -> None:
-    """The message names handler and fix; frames of the processor would look like its bug."""
+    """The message names the handler and the fix; frames of the processor would suggest a bug in the processor."""
     calls = HandlerCalls(
         checked_handler(lambda _: 5), RetryPolicy.from_argument(None), is_batch=False, timeout_s=None, prepare=None
     )

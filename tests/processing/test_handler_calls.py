@@ -1,4 +1,4 @@
-"""The checks of the records that killed processes handled (`tests.support.handler_calls`)."""
+"""The checks of the records that processes handled before they were killed (`tests.support.handler_calls`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECORDS = {7: [A, B, C]}
 
 
 def call(process: int, place: Place, began_at: int, ended_at: int | None, *, attempt: int = 1, ok: bool = True) -> Call:
-    """A call for key 7."""
+    """Return a call for key 7."""
     return Call(
         process=process,
         place=place,
@@ -24,12 +24,12 @@ def call(process: int, place: Place, began_at: int, ended_at: int | None, *, att
 
 
 def killed(at: int, committed: int, *finished: int) -> dict[int, Kill]:
-    """Process 1 is killed with this committed offset, and these finished offsets beyond it."""
+    """Return the kill of process 1 with this committed offset, and with these finished offsets beyond it."""
     return {1: Kill(at=at, committed={0: committed}, finished={0: frozenset(finished)})}
 
 
 def checked(*calls: Call, kills: dict[int, Kill] | None = None) -> Account:
-    """The account of RECORDS."""
+    """Return the account of RECORDS after these calls and kills."""
     return account(RECORDS, calls, kills or {})
 
 
@@ -60,7 +60,7 @@ def test_account_of_records_in_order_has_no_complaint() -> None:
 
 
 def test_record_without_a_successful_call_is_lost_unless_it_is_a_dead_letter() -> None:
-    """A failed attempt handles nothing."""
+    """A failed attempt does not count as handled."""
     calls = [call(1, A, 0, 1), call(1, B, 1, 2, ok=False), call(1, C, 3, 4)]
     assert account(RECORDS, calls, {}).lost == [B]
     assert account(RECORDS, calls, {}, dead_letters=[B]).lost == []
@@ -83,7 +83,7 @@ def test_repeated_record_is_explained_by_the_kill_that_had_it_in_hand() -> None:
 
 
 def test_repeated_record_of_a_living_process_is_unexplained() -> None:
-    """A process that lives has given its partition up, and has committed."""
+    """A live process commits before it releases its partition, so the repetition has no explanation."""
     again = call(2, A, 5, 6)
     assert checked(call(1, A, 0, 1), again, call(2, B, 6, 7), call(2, C, 7, 8)).unexplained == [again]
 
@@ -101,7 +101,7 @@ def test_record_that_the_metadata_names_as_finished_must_not_be_repeated() -> No
 
 
 def test_call_before_an_earlier_record_of_its_key_is_done_is_disordered() -> None:
-    """A record that was started first, or at the same time."""
+    """The earlier record was started first or at the same time, but it is not finished yet."""
     early = call(1, B, 0, 1)
     assert checked(early, call(1, A, 2, 3)).disordered[0] == early
     beside = call(2, B, 1, 3)
@@ -112,14 +112,14 @@ def test_call_before_an_earlier_record_of_its_key_is_done_is_disordered() -> Non
 
 
 def test_call_after_the_last_attempt_of_a_failed_record_is_in_order() -> None:
-    """The failed record is a dead letter by then."""
+    """The failed record has become a dead letter by then."""
     calls = [call(1, A, 0, 1, ok=False), call(1, A, 2, 3, attempt=2, ok=False), call(1, B, 4, 5), call(1, C, 5, 6)]
     found = account(RECORDS, calls, {}, dead_letters=[A], attempts=2)
     assert (found.lost, found.disordered) == ([], [])
 
 
 def test_next_owner_that_handles_records_backwards_is_disordered() -> None:
-    """Records that were repeated are also in the order of their key."""
+    """Repeated records must also be handled in the order of their key."""
     calls = [call(1, A, 0, 1), call(1, B, 1, 2)]
     backwards = call(2, A, 6, 7)
     found = checked(*calls, call(2, B, 5, 6), backwards, call(2, C, 8, 9), kills=killed(4, 10))

@@ -1,4 +1,4 @@
-"""Handlers of every supported kind are called as they are meant; all other callables raise errors with the fix."""
+"""Handlers of every supported kind are called correctly; all other callables raise errors with the fix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenacity import stop_after_attempt
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from consumer_membership.processing.handlers import HandlerKind, RecordHandler, checked_handler, name_of
 
-#: What a handler of these tests receives.
+#: The arguments that the handlers of these tests receive.
 RECORD, CONTEXT = "record", "context"
 
 
@@ -31,7 +31,7 @@ def of_record_and_context(record: object, context: object) -> object:
 
 
 def of_optional_context(record: object, context: object = None) -> object:
-    """Take a context that may be left out."""
+    """Take an optional context."""
     return (record, context)
 
 
@@ -46,12 +46,12 @@ def of_anything(*args: object, **_: object) -> object:
 
 
 def of_record_and_options(record: object, *, retries: int = 3) -> object:
-    """Take a record, and options by keyword."""
+    """Take a record, and options as keyword arguments."""
     return (record, retries)
 
 
 def of_positional(record: object, context: object, /) -> object:
-    """Take two parameters by position only."""
+    """Take two positional-only parameters."""
     return (record, context)
 
 
@@ -66,7 +66,7 @@ async def coroutine_with_context(record: object, context: object) -> object:
 
 
 def traced(function: Callable[..., object]) -> Callable[..., object]:
-    """A decorator as most are: it passes on all arguments."""
+    """Return a decorated function that passes on all arguments, like most decorators."""
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
@@ -76,7 +76,7 @@ def traced(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def with_database(function: Callable[..., object]) -> Callable[..., object]:
-    """A decorator that adds an argument, so that the inner function has one more than the decorated one."""
+    """Return a decorated function without the last argument of the inner function, which the decorator adds."""
 
     @functools.wraps(function)
     def call(record: object) -> object:
@@ -119,7 +119,7 @@ class RetriedHandling:
 
 
 def result_of(handler: RecordHandler) -> object:
-    """Return what a handler returns for one record."""
+    """Return the handler's result for one record."""
     if handler.kind is HandlerKind.FUNCTION:
         return handler.run(RECORD, CONTEXT)
 
@@ -177,7 +177,7 @@ def test_coroutine_function_is_awaited(given: Callable[..., object], expected: o
 
 
 def test_builtin_without_a_signature_receives_the_record() -> None:
-    """Functions of C may have no signature: they receive one argument."""
+    """C functions may have no signature; they receive one argument."""
     seen: list[object] = []
     checked_handler(seen.append).run(RECORD, CONTEXT)
     assert seen == [RECORD]
@@ -188,13 +188,13 @@ def test_builtin_without_a_signature_receives_the_record() -> None:
 
 @tenacity.retry(stop=stop_after_attempt(7))
 def retried(record: object) -> object:
-    """Handle a record, with a policy of its own."""
+    """Handle a record with its own retry policy."""
     return (record,)
 
 
 @tenacity.retry(stop=stop_after_attempt(7))
 async def retried_coroutine(record: object, context: object) -> object:
-    """Handle a record asynchronously, with a policy of its own."""
+    """Handle a record asynchronously with its own retry policy."""
     return (record, context)
 
 
@@ -211,7 +211,7 @@ async def retried_coroutine(record: object, context: object) -> object:
 def test_policy_of_a_decorated_handler_is_read_and_the_decorator_is_not_called(
     given: Callable[..., object], expected: object
 ) -> None:
-    """The decorator would sleep in the worker, so the function inside is called and its policy is kept."""
+    """Tenacity's loop would sleep in the worker, so the function inside is called, and its policy is kept."""
     handler = checked_handler(given)
     assert isinstance(handler.retrying, tenacity.BaseRetrying)
     assert handler.retrying.stop.max_attempt_number == 7  # type: ignore[union-attr]
@@ -220,7 +220,7 @@ def test_policy_of_a_decorated_handler_is_read_and_the_decorator_is_not_called(
 
 
 def test_decorator_around_a_retrying_function_is_kept() -> None:
-    """A decorator of the program outside of tenacity's is called, and with it tenacity's own loop."""
+    """If the program decorates a tenacity function again, the outer decorator is called, and so is tenacity's loop."""
     outer = traced(retried)
     handler = checked_handler(outer)
     assert (handler.call, handler.retrying) == (outer, None)
@@ -249,15 +249,15 @@ def of_nothing() -> None:
 
 
 def of_three(record: object, context: object, database: object) -> None:
-    """Take a parameter too many."""
+    """Take one parameter too many."""
 
 
 def of_keyword(record: object, *, database: object) -> None:
-    """Take a required parameter by keyword."""
+    """Take a required keyword-only parameter."""
 
 
 def of_keywords_only(*, record: object) -> None:
-    """Take the record by keyword only."""
+    """Take the record as a keyword-only parameter."""
 
 
 @pytest.mark.parametrize(
@@ -296,13 +296,13 @@ def test_wrong_type_of_handler_is_a_type_error() -> None:
 
 
 def test_batch_handler_is_described_as_such() -> None:
-    """With batches, the error shows the parameter that receives the list."""
+    """With batches, the error shows `records`, the parameter for the list."""
     with pytest.raises(ConfigurationError, match=r"must accept \(records\) or \(records, context\)"):
         checked_handler(of_nothing, max_batch=10)
 
 
 def test_function_that_returns_an_awaitable_raises_error() -> None:
-    """The work behind an awaitable would never be done, so its record must not count as finished."""
+    """The awaitable would never be awaited, so its record must not count as finished."""
 
     async def later() -> None: ...
 
@@ -318,7 +318,7 @@ def test_function_that_returns_an_awaitable_raises_error() -> None:
 
 
 def test_handler_for_processes_is_found_by_name() -> None:
-    """Functions of a module, also partial or decorated ones, and objects that can be pickled are accepted."""
+    """Accepted handlers are functions of a module, also partial or decorated ones, and objects that can be pickled."""
     for accepted in (of_record, functools.partial(of_record_and_context, context=1), Handling(), retried):
         assert checked_handler(accepted, processes=True).given is accepted
 
@@ -359,7 +359,7 @@ def test_handler_of_an_interactive_session_raises_error_for_processes() -> None:
 
 
 def test_handler_of_a_script_is_accepted_for_processes(tmp_path: Path) -> None:
-    """Worker processes import the main module of a script again, under another name."""
+    """Worker processes import the main module of a script again under another name."""
     script = tmp_path / "script.py"
     script.write_text(INTERACTIVE)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)

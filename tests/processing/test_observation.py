@@ -1,4 +1,4 @@
-"""What health, metrics and `progress` read of a processor's work."""
+"""The facts about a processor's work that health, metrics and `progress` show."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TIMEOUT_S = 60.0
 
 
 class Call:
-    """A running call with a stack, which can be cancelled or not."""
+    """A running call with a stack; `can_cancel` is chosen by the test."""
 
     def __init__(self, *, can_cancel: bool) -> None:
         self.can_cancel = can_cancel
 
     def cancel(self) -> None:
-        """Never called."""
+        """Do nothing; no test calls it."""
         raise NotImplementedError
 
     def stack(self) -> str:
@@ -49,7 +49,7 @@ def observation_of(scheduler: Scheduler, timeout_s: float | None = TIMEOUT_S) ->
 
 
 def test_oldest_unfinished_record_is_found_in_each_stage(scheduler: Scheduler) -> None:
-    """The record that holds back the committed offset is queued, runs, waits for a retry, runs again, and ends."""
+    """The record that holds back the committed offset is queued, runs, waits for a retry, runs again, and finishes."""
     observed = observation_of(scheduler)
     assert observed.health(0.0).oldest == {}
     scheduler.admit(records("a", "a", "b"), 10.0)
@@ -69,7 +69,7 @@ def test_oldest_unfinished_record_is_found_in_each_stage(scheduler: Scheduler) -
 
 
 def test_oldest_unfinished_record_behind_a_hot_key_is_found(scheduler: Scheduler) -> None:
-    """The record at the base may be in any lane."""
+    """The first unfinished record of a partition may be in any lane."""
     scheduler.admit(records("hot", "hot", "cold", "hot"), 10.0)
     hot = taken(scheduler, 10.0)
     cold = taken(scheduler, 10.0)
@@ -81,7 +81,7 @@ def test_oldest_unfinished_record_behind_a_hot_key_is_found(scheduler: Scheduler
 
 
 def test_handlers_beyond_their_timeout_are_stuck_with_their_stacks(scheduler: Scheduler) -> None:
-    """Only overdue handlers are stuck, the oldest first; a stack is taken only of these."""
+    """Only overdue handlers are stuck, the oldest first; stacks are taken only of them."""
     observed = observation_of(scheduler)
     scheduler.admit(records("a", "b", "c"), 0.0)
     for began_at in (10.0, 11.0, 60.0):
@@ -103,7 +103,7 @@ def test_handlers_beyond_their_timeout_are_stuck_with_their_stacks(scheduler: Sc
 def test_handler_of_a_partition_that_was_given_up_is_stuck_until_it_ends(
     scheduler: Scheduler, *, has_failed: bool
 ) -> None:
-    """Its thread still runs, although the partition and the result are gone; a restart is the only way to end it."""
+    """The thread still runs, although the partition was released and its result is ignored; only a restart ends it."""
     work = Work(
         scheduler,
         HandlerLedger(lambda _: HandlerGauges()),
@@ -131,7 +131,7 @@ def test_handler_of_a_partition_that_was_given_up_is_stuck_until_it_ends(
 
 
 def test_dead_letter_counts_the_time_of_its_handler_once(scheduler: Scheduler) -> None:
-    """The time in which the dead letter is written is not the handler's."""
+    """The time in which the dead letter is written does not count as the handler's time."""
     work = Work(
         scheduler,
         HandlerLedger(lambda _: HandlerGauges()),
@@ -148,7 +148,7 @@ def test_dead_letter_counts_the_time_of_its_handler_once(scheduler: Scheduler) -
 
 
 def test_handler_that_ends_while_its_stack_is_read_is_not_stuck(scheduler: Scheduler) -> None:
-    """Stacks are read without the lock, so the thread may handle another record at that time."""
+    """Stacks are read without the lock, so the thread may already handle another record."""
     observed = observation_of(scheduler)
     scheduler.admit(records("a", "b"), 0.0)
     ends, stays = taken(scheduler), taken(scheduler)
@@ -177,7 +177,7 @@ def test_failure_of_the_processor_is_in_its_health(scheduler: Scheduler) -> None
 def test_health_and_progress_can_be_read_by_a_signal_handler_while_its_thread_holds_the_lock(
     scheduler: Scheduler,
 ) -> None:
-    """A signal handler runs in the thread that polls, at any moment, and must not wait for that thread."""
+    """A signal handler interrupts the polling thread at any time, so it must not wait for a lock of that thread."""
     work = Work(
         scheduler,
         HandlerLedger(lambda _: HandlerGauges()),
@@ -201,7 +201,7 @@ def test_health_and_progress_can_be_read_by_a_signal_handler_while_its_thread_ho
 
 
 def test_progress_counts_the_records_of_each_partition(scheduler: Scheduler) -> None:
-    """Queued, running and retried records are disjoint, and finished ones beyond the base are counted."""
+    """Queued, running and retried records are disjoint, and finished records beyond the base are counted."""
     scheduler.admit(records("a", "b", "c", "d", "d") + records("x", partition=B), 0.0)
     tasks = {task.first_offset: task for task in (taken(scheduler) for _ in range(5)) if task.owned.partition == A}
     scheduler.finish(tasks[1], 1.0)
@@ -218,7 +218,7 @@ def test_progress_counts_the_records_of_each_partition(scheduler: Scheduler) -> 
 
 
 def test_gauges_count_lanes_and_records() -> None:
-    """A batch is several records in flight, and its lanes are busy."""
+    """All records of a batch are in flight, and their lanes are busy."""
     scheduler = scheduler_of(ProcessingOrder.KEY, max_batch=2)
     assert gauges_of(scheduler, 0.0) == HandlerGauges()
     scheduler.admit(records("a", "b", "c", "c", "c"), 0.0)

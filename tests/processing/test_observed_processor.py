@@ -1,4 +1,4 @@
-"""The exporters and callbacks of processors are those of consumers; without a broker."""
+"""Exporters and callbacks work for processors as for consumers; these tests use no broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"
 
 
 def test_processor_is_exported_like_a_consumer() -> None:
-    """Both exporters take a processor, and export its handlers."""
+    """Both exporters accept a processor and export its handlers."""
     with Processor(NOBODY, ["t"], lambda _: None) as processor:
         registry = CollectorRegistry()
         registry.register(ConsumerCollector(processor))
@@ -46,7 +46,7 @@ def test_on_event_of_an_async_processor_takes_coroutine_functions() -> None:
         async with AsyncProcessor(NOBODY, ["t"], note_nothing) as processor:
             processor.on_event(note)
             with pytest.raises(TypeError, match="callable"):
-                processor.on_event(None)  # type: ignore[arg-type]  # the error is the point
+                processor.on_event(None)  # type: ignore[arg-type]  # the test expects the error
         await closed.wait()
         return kinds
 

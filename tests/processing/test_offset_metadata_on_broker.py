@@ -1,4 +1,4 @@
-"""Finished offsets in the metadata of commits on a real broker, with both consumers and the queries of operators."""
+"""Finished offsets in the commit metadata on a real broker, as both consumers and the operators' queries read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMIT = 4096
 
 
 def unfinished(capacity: int) -> UnfinishedOffsets:
-    """Return the offsets of an owner that has finished each second record of as many as the metadata can list."""
+    """Return the offsets of an owner that has finished every second record, as many as the metadata can list."""
     offsets = UnfinishedOffsets(0, None, capacity)
     for offset in range(10 * capacity):
         offsets.admit(offset)
@@ -72,7 +72,7 @@ def test_metadata_beyond_the_limit_is_refused(kafka: Broker, kind: Any) -> None:
 
 
 def test_describe_and_doctor_name_the_record_that_holds_back_a_processor(kafka: Broker) -> None:
-    """While a handler runs, later records are finished: both queries show it, and the group is not stalled."""
+    """While one handler runs, later records finish: both queries show this, and the group does not count as stalled."""
     servers, group = kafka.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"))
     produce(servers, topic, [(f"k{number}", str(number)) for number in range(10)])

@@ -1,4 +1,4 @@
-"""`UnfinishedOffsets`: the offset to commit, the metadata, and the records that a next owner skips."""
+"""`UnfinishedOffsets`: the offset to commit, the metadata, and the records that the next owner skips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAPACITY = 4096
 
 
 def started(offsets: UnfinishedOffsets, *received: int, leader_epoch: int | None = None) -> list[bool]:
-    """Admit and start these records; return which of them are to be processed."""
+    """Admit and start these records; return for each record whether it is to be processed."""
     admitted = [offsets.admit(offset, leader_epoch) for offset in received]
     for offset, is_new in zip(received, admitted, strict=True):
         assert not is_new or offsets.start(offset)
@@ -23,7 +23,7 @@ def started(offsets: UnfinishedOffsets, *received: int, leader_epoch: int | None
 
 
 def owner(start: int | None = 100, capacity: int = CAPACITY) -> UnfinishedOffsets:
-    """Return the offsets of an owner without an earlier owner's metadata."""
+    """Return the offsets of an owner that has no metadata from an earlier owner."""
     return UnfinishedOffsets(start, None, capacity)
 
 
@@ -55,7 +55,7 @@ def test_offsets_base_moves_only_past_finished_records() -> None:
 
 
 def test_offsets_without_committed_offset_begin_at_the_first_record() -> None:
-    """Without a committed offset, nothing is committed until the first record arrives, and then its offset."""
+    """Without a committed offset, nothing is committed before the first record; then its offset is committed."""
     offsets = owner(start=None)
     assert (offsets.base, offsets.to_commit()) == (None, None)
     started(offsets, 500)
@@ -77,7 +77,7 @@ def test_offsets_count_offsets_without_records_as_finished() -> None:
 
 
 def test_offsets_ignore_the_end_of_records_that_are_not_unfinished() -> None:
-    """A second end of a record changes nothing."""
+    """A second `finish` of a record changes nothing."""
     offsets = owner()
     started(offsets, 100, 101)
     assert [offsets.finish(100), offsets.finish(100), offsets.finish(99)] == [True, False, False]
@@ -85,7 +85,7 @@ def test_offsets_ignore_the_end_of_records_that_are_not_unfinished() -> None:
 
 
 def test_offsets_keep_memory_for_unfinished_records_only() -> None:
-    """Finished records behind an unfinished one are not kept, and their text stays short."""
+    """Finished records behind an unfinished record are not kept, and the metadata stays short."""
     offsets = owner(0)
     started(offsets, 0)
     for offset in range(1, 50_000):
@@ -100,7 +100,7 @@ def test_offsets_keep_memory_for_unfinished_records_only() -> None:
 
 
 def test_to_commit_returns_none_if_nothing_changed() -> None:
-    """A commit that would repeat the committed one is not made."""
+    """A commit that would repeat the last committed offset and metadata is not made."""
     offsets = owner()
     assert offsets.to_commit() is None
     started(offsets, 100, 101)
@@ -114,7 +114,7 @@ def test_to_commit_returns_none_if_nothing_changed() -> None:
 
 
 def test_to_commit_includes_records_that_finish_while_a_commit_is_in_flight() -> None:
-    """The answer of a commit confirms only the records of that commit."""
+    """The response to a commit confirms only the records of that commit."""
     offsets = owner()
     started(offsets, 100, 101, 102)
     offsets.finish(100)
@@ -126,7 +126,7 @@ def test_to_commit_includes_records_that_finish_while_a_commit_is_in_flight() ->
 
 
 def test_committed_never_goes_back() -> None:
-    """The late answer of an older commit does not cause a commit of the current offset again."""
+    """The late response to an older commit does not cause another commit of the current offset."""
     offsets = owner()
     started(offsets, 100, 101)
     offsets.finish(100)
@@ -206,7 +206,7 @@ def test_next_owner_drops_unfinished_records_that_no_longer_exist() -> None:
 
 
 def test_next_owner_passes_on_what_its_predecessor_finished() -> None:
-    """A commit before the first record arrives still lists all finished offsets."""
+    """A commit before the first record arrives still lists all offsets that the predecessor finished."""
     earlier = owner()
     started(earlier, 100, 101, 102, 103, leader_epoch=5)
     earlier.finish(101)
@@ -226,7 +226,7 @@ def test_next_owner_passes_on_what_its_predecessor_finished() -> None:
 
 
 def with_finished(base: int, finished: int, leader_epoch: int | None = None) -> UnfinishedOffsets:
-    """Return the offsets of an owner that follows one with a single finished record beyond the base."""
+    """Return the offsets of an owner whose predecessor finished a single record beyond the base."""
     earlier = UnfinishedOffsets(base, None, CAPACITY)
     started(earlier, base, finished, leader_epoch=leader_epoch)
     earlier.finish(finished)
@@ -234,7 +234,7 @@ def with_finished(base: int, finished: int, leader_epoch: int | None = None) -> 
 
 
 def test_records_before_the_committed_offset_end_the_skipping() -> None:
-    """If auto.offset.reset moved the consumer back, the log is another one: no record is skipped."""
+    """If auto.offset.reset moved the consumer back, the log has changed, so no record is skipped."""
     offsets = with_finished(100, 105)
     assert started(offsets, 0) == [True]
     assert (offsets.base, offsets.unfinished) == (0, 1)
@@ -243,14 +243,14 @@ def test_records_before_the_committed_offset_end_the_skipping() -> None:
 
 
 def test_records_after_the_committed_offset_continue_the_skipping() -> None:
-    """If retention removed the committed offset, the consumer starts later in the same log."""
+    """If retention removed the committed offset, the consumer starts later in the same log, and skipping continues."""
     offsets = with_finished(100, 105)
     assert started(offsets, 104, 105, 106) == [False, False, True]
     assert offsets.base == 106
 
 
 def test_truncation_during_ownership_forgets_finished_offsets_from_there_on() -> None:
-    """After a truncation, unfinished records before it stay unfinished, and those after it are processed again."""
+    """Unfinished records before the truncation stay unfinished, and the records after it are processed again."""
     offsets = owner()
     started(offsets, *range(100, 110), leader_epoch=1)
     for offset in (100, 102, 103, 106, 107):
@@ -265,7 +265,7 @@ def test_truncation_during_ownership_forgets_finished_offsets_from_there_on() ->
 
 
 def test_truncation_between_owners_is_found_by_its_leader_epoch() -> None:
-    """A record below the finished ones with a higher leader epoch was written after them, and is not skipped."""
+    """A record below the finished records with a higher leader epoch was written after them, so it is not skipped."""
     offsets = with_finished(100, 105, leader_epoch=3)
     assert started(offsets, 100, 101, leader_epoch=3) == [True, False]
     assert started(offsets, 103, 104, 105, leader_epoch=4) == [True, True, True]
@@ -294,7 +294,7 @@ def test_higher_leader_epoch_after_the_finished_records_is_no_truncation() -> No
 
 
 def test_commit_follows_the_consumer_to_an_earlier_offset() -> None:
-    """After a restart the committed offset is out of range, and late answers of older commits do not hide that."""
+    """After a restart the committed offset is out of range; late responses to older commits must not hide that."""
     offsets = owner()
     started(offsets, 100, 101)
     offsets.finish(100)
@@ -313,7 +313,7 @@ def test_commit_follows_the_consumer_to_an_earlier_offset() -> None:
 
 
 def test_start_without_room_for_metadata_allows_only_the_base() -> None:
-    """With a limit of 0 or 10 characters, the records of a partition run one after the other."""
+    """With a limit of 0 or 10 characters, the records of a partition run one after another."""
     for capacity in (0, 10):
         offsets = owner(capacity=capacity)
         for offset in (100, 101, 102):
@@ -325,7 +325,7 @@ def test_start_without_room_for_metadata_allows_only_the_base() -> None:
 
 
 def test_start_lets_a_started_record_start_again() -> None:
-    """A retry needs no more space."""
+    """A retry needs no additional space in the metadata."""
     offsets = owner(capacity=40)
     for offset in range(100, 10_000):
         offsets.admit(offset)
@@ -335,7 +335,7 @@ def test_start_lets_a_started_record_start_again() -> None:
 
 
 def started_until_full(offsets: UnfinishedOffsets, first: int, every: int) -> int:
-    """Start records and finish them, except each `every`-th one; return the offset that must wait."""
+    """Start all records and finish all except each `every`-th record; return the first offset that must wait."""
     for offset in range(first, first + 100_000):
         assert offsets.admit(offset)
         if not offsets.start(offset):
@@ -371,7 +371,7 @@ def test_restart_returns_the_room_of_forgotten_offsets(every: int) -> None:
 
 
 def test_default_limit_fits_a_thousand_unfinished_records_over_a_million() -> None:
-    """1,000 unfinished records per partition never wait for space in the default limit of brokers."""
+    """With the brokers' default limit, 1,000 unfinished records of a partition never wait for space."""
     offsets = owner(0)
     for offset in range(0, 1_000_000, 20):
         assert offsets.admit(offset)
@@ -414,7 +414,7 @@ def test_terminating_zero_is_part_of_the_limit() -> None:
     assert offsets.to_commit() is None
 
 
-# ---- against sets ----------------------------------------------------------------------------------------------------
+# ---- compared with sets ----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=300)

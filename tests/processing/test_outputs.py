@@ -50,7 +50,7 @@ def test_handler_with_another_return_value_is_refused_with_its_name(returned: ob
 
 
 def test_output_above_the_size_limit_is_refused_where_it_was_returned() -> None:
-    """Key and value count, as bytes; librdkafka would reject the record only when the transaction is written."""
+    """The size is that of key and value in bytes; librdkafka would reject the record only when it is written."""
     assert len(outputs_of(OutputRecord("invoices", "\u00e9" * 4, b"kk"), "handle", 10)) == 1
     with pytest.raises(OutputError) as refused:
         outputs_of(OutputRecord("invoices", "\u00e9" * 4, b"kkk"), "handle", 10)
@@ -77,15 +77,15 @@ def test_output_above_the_size_limit_is_refused_where_it_was_returned() -> None:
 def test_output_record_with_a_wrong_type_is_refused_with_the_attribute(
     arguments: dict[str, object], attribute: str
 ) -> None:
-    """The exception is raised in the handler, which has the mistake, and not where the record is written."""
+    """The exception is raised in the handler, which has the mistake, not where the record is written."""
     with pytest.raises(ArgumentTypeError) as refused:
-        OutputRecord(**{"topic": "t", "value": b"v"} | arguments)  # type: ignore[arg-type]  # the point of it
+        OutputRecord(**{"topic": "t", "value": b"v"} | arguments)  # type: ignore[arg-type]  # the test expects the error
     assert str(refused.value).startswith(f"OutputRecord.{attribute}: ")
 
 
 def test_output_record_can_be_pickled() -> None:
     """Handlers in worker processes return records to the process that writes them."""
-    assert pickle.loads(pickle.dumps(OTHER)) == OTHER  # noqa: S301 - its own bytes
+    assert pickle.loads(pickle.dumps(OTHER)) == OTHER  # noqa: S301 - this process pickled them
 
 
 # ---- the producer ----
@@ -93,12 +93,12 @@ def test_output_record_can_be_pickled() -> None:
 
 @pytest.fixture
 def short_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look up topics for a moment only."""
+    """Look up topics only for a short time."""
     monkeypatch.setattr(outputs_module, "TOPIC_S", 0.1)
 
 
 def test_output_producer_writes_records_in_order_until_a_flush_returns_true() -> None:
-    """A flush that returns True means that the brokers have all records, in the order of the calls."""
+    """If a flush returns True, the brokers have all records, in the order of the calls."""
     with MockCluster.start() as cluster:
         producer = OutputProducer({"bootstrap.servers": cluster.bootstrap_servers})
         producer.send(OutputRecord("out", str(number), "k", (("n", b"1"),), 0, 5) for number in range(100))
@@ -111,7 +111,7 @@ def test_output_producer_writes_records_in_order_until_a_flush_returns_true() ->
 
 @pytest.mark.usefixtures("short_lookups")
 def test_output_producer_reports_a_record_that_was_not_delivered_at_the_flush() -> None:
-    """A record that timed out is an error of the flush, so that no offset is committed; also of later flushes."""
+    """A timed-out record is an error of this flush and of later flushes, so that no offset is committed."""
     producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 100, "log_level": 0})
     producer.send([ONE])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Worker processes run handlers; whatever happens to a process fails only the call that it was running."""
+"""Worker processes run handlers; if a process fails, only the call that it was running fails."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def record_at(offset: int = 0, value: bytes = b"value") -> Message:
 
 
 def pids_in(path: Path) -> list[int]:
-    """Return the process ids that a handler announced."""
+    """Return the process ids that a handler wrote."""
     wait_until(path.exists, f"a handler that writes {path}")
     return [*map(int, path.read_text().split())]
 
 
 def wait_for_end(*pids: int) -> None:
-    """Wait until none of these processes exists; a zombie has ended."""
+    """Wait until all of these processes have ended; a zombie counts as ended."""
 
     def alive() -> list[int]:
         found = []
@@ -102,7 +102,7 @@ def wait_for_end(*pids: int) -> None:
 
 
 def test_worker_process_handles_one_call_after_the_other(start: Start) -> None:
-    """All calls of a worker run in one other process, and return the handler's results."""
+    """All calls of a worker run in the same separate process and return the handler's results."""
     worker = start(handlers.place)
     assert worker.pid is None
     assert [worker.call(record_at(offset), CONTEXT) for offset in range(3)] == [
@@ -112,7 +112,7 @@ def test_worker_process_handles_one_call_after_the_other(start: Start) -> None:
 
 
 def test_process_can_be_started_before_its_first_call(start: Start) -> None:
-    """The first call then uses the process that is there."""
+    """The first call uses the process that was started before it."""
     worker = start(handlers.place)
     worker.start()
     pid = worker.pid
@@ -123,7 +123,7 @@ def test_process_can_be_started_before_its_first_call(start: Start) -> None:
 def test_handler_receives_everything_that_the_record_has(
     start: Start, monkeypatch: pytest.MonkeyPatch, *, is_pickled: bool
 ) -> None:
-    """Where a Message cannot be pickled, a Record with the same methods takes its place."""
+    """If a Message cannot be pickled, a Record with the same methods replaces it."""
     monkeypatch.setattr(records, "_IS_COMPLETE", is_pickled and records._IS_COMPLETE)
     record = record_at(offset=5)
     assert start(handlers.content).call(record, CONTEXT) == handlers.content(record)
@@ -154,7 +154,7 @@ def test_handler_receives_the_values_of_its_context(start: Start) -> None:
 
 
 def owned(*, ends_at: float, reason: str = "") -> SharedLease:
-    """The lease of a consumer that owns partition 0 at epoch 4."""
+    """Return the lease of a consumer that owns partition 0 at epoch 4."""
     lease = SharedLease({TopicPartition("orders", 0): 4}.get, lambda: reason)
     lease.follow(ends_at)
     return lease
@@ -163,13 +163,13 @@ def owned(*, ends_at: float, reason: str = "") -> SharedLease:
 def test_running_call_sees_the_renewals_and_the_end_of_the_lease(
     lend: Lend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent to the process: it reads the clock and the shared memory."""
+    """No message is sent to the process: it reads the clock and the shared memory."""
     log = tmp_path / "log"
     monkeypatch.setenv("HANDLER_LOG", str(log))
     lease = owned(ends_at=session_time() + PATIENCE_S)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(lend(handlers.follow_lease, lease).call, record_at(), CONTEXT)
-        wait_until(lambda: log.exists() and log.read_text() == "holds\n", "the begin of the call")
+        wait_until(lambda: log.exists() and log.read_text() == "holds\n", "the start of the call")
         lease.follow(session_time() + 0.01)
         wait_until(lambda: log.read_text() == "holds\nover\n", "the end of the lease")
         lease.follow(session_time() + PATIENCE_S)
@@ -179,14 +179,14 @@ def test_running_call_sees_the_renewals_and_the_end_of_the_lease(
 def test_lease_of_a_later_membership_does_not_cover_the_call(
     lend: Lend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The partition had another owner in between, also if it has the same epoch again."""
+    """The partition had another owner in between, even if this consumer has the same epoch again."""
     log = tmp_path / "log"
     monkeypatch.setenv("HANDLER_LOG", str(log))
     lease = owned(ends_at=session_time() + PATIENCE_S)
     process = lend(handlers.holds_twice, lease)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(process.call, record_at(), CONTEXT)
-        wait_until(log.exists, "the begin of the call")
+        wait_until(log.exists, "the start of the call")
         lease.follow(inf)
         lease.follow(session_time() + PATIENCE_S)
         log.unlink()
@@ -195,7 +195,7 @@ def test_lease_of_a_later_membership_does_not_cover_the_call(
 
 
 def test_call_of_a_former_assignment_has_no_lease(lend: Lend) -> None:
-    """The epoch is another one, or the consumer owns nothing."""
+    """The consumer has another epoch, or owns nothing."""
     lease = owned(ends_at=session_time() + PATIENCE_S)
     process = lend(handlers.lease_of_call, lease)
     assert process.call(record_at(), replace(CONTEXT, epoch=3)) == (False, 3)
@@ -205,7 +205,7 @@ def test_call_of_a_former_assignment_has_no_lease(lend: Lend) -> None:
 
 
 def test_process_without_lease_or_token_raises_with_the_reason(start: Start, lend: Lend) -> None:
-    """The exceptions are those of `Consumer.lease`; uncaught, they are described, because they cannot be sent."""
+    """The exceptions are the same as those of `Consumer.lease`; an uncaught one is described, as it cannot be sent."""
     with pytest.raises(RemoteHandlerError, match=r"set ownership\.lease\.enable=true"):
         start(handlers.lease_of_call).call(record_at(), CONTEXT)
     lease = owned(ends_at=session_time() + PATIENCE_S, reason="the group is full")
@@ -236,7 +236,7 @@ def test_error_that_cannot_be_pickled_is_described(start: Start) -> None:
 
 
 def test_system_exit_of_the_handler_is_raised_and_does_not_end_the_process(start: Start) -> None:
-    """`sys.exit` in a handler fails the call, as on a thread."""
+    """`sys.exit` in a handler fails the call, as it does on a thread."""
     worker = start(handlers.leave)
     with pytest.raises(SystemExit):
         worker.call(record_at(), CONTEXT)
@@ -261,7 +261,7 @@ def test_result_that_cannot_be_sent_raises_error(start: Start) -> None:
 
 
 def test_record_that_cannot_be_sent_raises_error(start: Start) -> None:
-    """A deserialized value that cannot be pickled is named, and no process is started for it."""
+    """The error names a deserialized value that cannot be pickled, and no process is started for it."""
     record, worker = record_at(), start(handlers.place)
     record.set_value(threading.Lock())
     with pytest.raises(ConfigurationError, match="its record cannot be sent to a worker process: cannot pickle"):
@@ -304,7 +304,7 @@ def test_idle_process_that_is_killed_fails_no_call(start: Start) -> None:
 
 
 def test_killed_process_fails_its_call(start: Start, tmp_path: Path) -> None:
-    """SIGKILL from outside, as when memory runs out, is an error that can be retried."""
+    """SIGKILL from outside, for example when memory runs out, raises an error that can be retried."""
     worker, path = start(handlers.wait), tmp_path / "pid"
     with ThreadPoolExecutor() as threads:
         call = threads.submit(worker.call, record_at(value=bytes(path)), CONTEXT)
@@ -317,7 +317,7 @@ def test_killed_process_fails_its_call(start: Start, tmp_path: Path) -> None:
 def test_cancel_ends_the_process_and_what_its_handler_started(
     start: Start, tmp_path: Path, handler: Callable[..., object]
 ) -> None:
-    """The call raises at once, also if a forked process keeps the connection open; the next call works again."""
+    """The call raises immediately, even if a forked process keeps the connection open; the next call works again."""
     worker, path = start(handler), tmp_path / "pid"
     for _ in range(2):
         with ThreadPoolExecutor() as threads:
@@ -331,7 +331,7 @@ def test_cancel_ends_the_process_and_what_its_handler_started(
 
 
 def test_cancel_without_a_call_fails_no_later_call(start: Start) -> None:
-    """A cancellation that comes after the end of its call only costs a process."""
+    """A cancellation that arrives after the end of its call ends the process, but fails no call."""
     worker = start(handlers.place)
     worker.cancel()
     worker.call(record_at(), CONTEXT)
@@ -355,18 +355,18 @@ def test_close_ends_the_process_and_is_idempotent(start: Start) -> None:
 
 
 def test_process_ignores_what_is_sent_to_the_whole_program(start: Start) -> None:
-    """SIGINT and SIGTERM do not end a process, and programs that a handler starts have the default action for them."""
+    """SIGINT and SIGTERM do not end the process; in programs that a handler starts, they have their default action."""
     assert start(handlers.send_signals).call(record_at(), CONTEXT) == "True set()\n"
 
 
 def test_process_has_a_group_of_its_own(start: Start) -> None:
-    """Ctrl-C and signals to the program's group do not reach it."""
+    """Ctrl-C and signals to the program's group do not reach the process."""
     worker = start(handlers.group_of)
     assert worker.call(record_at(), CONTEXT) == (worker.pid, worker.pid)
 
 
 def test_process_inherits_no_sockets(start: Start) -> None:
-    """The connections of the consumer stay in the parent; the only socket is the one to the parent."""
+    """The consumer's connections stay in the parent; the process has only its socket to the parent."""
     found = start(handlers.files_of).call(record_at(), CONTEXT)
     assert isinstance(found, list)
     assert len([name for name in found if name.startswith("socket:")]) == 1
@@ -407,13 +407,13 @@ def run(folder: Path, definitions: str, main: str) -> subprocess.CompletedProces
 
 
 def test_handler_of_a_script_runs_in_a_worker_process(tmp_path: Path) -> None:
-    """A worker process imports the script, which starts nothing there, and prints nothing."""
+    """The worker process imports the script, which starts and prints nothing there."""
     done = run(tmp_path, HANDLE, "if __name__ == '__main__': print(call())")
     assert (done.stdout, done.stderr, done.returncode) == ("5\n", "", 0)
 
 
 def test_script_without_a_guard_raises_error_with_the_fix(tmp_path: Path) -> None:
-    """The worker process would run the program again; both processes report the missing guard."""
+    """Without the guard, the worker process would run the program again; both processes report the missing guard."""
     done = run(tmp_path, HANDLE, "call()")
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("Put the code that starts the program under: if __name__ == '__main__':")
@@ -429,7 +429,7 @@ if __name__ == "__main__":
 
 
 def test_handler_inside_the_guard_raises_error_with_the_fix(tmp_path: Path) -> None:
-    """A worker process cannot import a function that the script defines only as the main program."""
+    """The script defines the function only in its main program, so a worker process cannot import it."""
     done = run(tmp_path, "", INSIDE)
     assert done.returncode == 1
     assert "define it at the top level of a module, outside of: if __name__ == '__main__':" in done.stderr
@@ -449,7 +449,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("end", ["", "    os._exit(0)", "    os.kill(os.getpid(), 9)", "    raise SystemExit(0)"])
 def test_process_ends_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    """However the parent ends in the middle of a call, the process and what its handler started end with it."""
+    """However the parent ends during a call, the process and the processes of its handler end also."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
     done = run(tmp_path, WAITING, IN_A_THREAD + end)
     assert done.returncode == (-9 if end.endswith("9)") else 0), done.stderr
@@ -473,7 +473,7 @@ if __name__ == "__main__":
 
 
 def test_process_forked_from_the_parent_does_not_end_the_workers(tmp_path: Path) -> None:
-    """The workers belong to the process that started them."""
+    """Workers belong to the process that started them."""
     done = run(tmp_path, "import os\n" + HANDLE, FORKING)
-    # multiprocessing itself reports in the forked process that the workers are not its children.
+    # In the forked process, multiprocessing itself reports that the workers are not its children.
     assert (done.stdout, done.returncode) == ("5 True\n", 0)

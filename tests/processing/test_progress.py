@@ -1,4 +1,4 @@
-"""The progress of a processor in one line, and the live line on a terminal."""
+"""The one-line progress of a processor, and its live display on a terminal."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 def counts(**changes: int) -> HandlerCounts:
     """Return the counts of a processor, with these changes."""
     made = HandlerLedger(lambda _: HandlerGauges()).counts(NOW)
-    return replace(made, **changes)  # type: ignore[arg-type]  # of the counts
+    return replace(made, **changes)  # type: ignore[arg-type]  # the changes have the types of the counts
 
 
 def progress(at: float = NOW, *, finished: int = 0, **partitions: HandlingProgress) -> ProcessorProgress:
-    """Return the progress of `p0` and `p1`."""
+    """Return the progress of these partitions of orders, named p0 and p1."""
     seen = {TopicPartition("orders", int(name[1:])): one for name, one in partitions.items()}
     return ProcessorProgress(at=at, partitions=seen, running=(), counts=counts(finished=finished))
 
 
 def test_line_of_an_idle_processor_has_only_partitions_and_finished_records() -> None:
-    """Numbers that are zero are left out."""
+    """Zero values are omitted."""
     assert progress(p0=HandlingProgress(), finished=1_234).line() == "1,234 finished, 1 partition"
 
 
 def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
-    """The record that has been in hand for longest is named with its attempt and error, over all partitions."""
+    """The oldest record over all partitions is named with its attempt and error."""
     young = UnfinishedRecord(offset=900, since=NOW - 1)
     old = UnfinishedRecord(offset=17, since=NOW - 75, attempt=3, last_error="ValueError: two\nlines")
     found = progress(
@@ -52,20 +52,20 @@ def test_line_sums_partitions_and_names_the_oldest_unfinished_record() -> None:
 
 
 def test_line_has_the_rate_since_an_earlier_value() -> None:
-    """The rate is that of finished records between two values."""
+    """The rate counts the records that finished between two values."""
     before, after = progress(NOW, finished=100), progress(NOW + 2, finished=2_100)
     assert after.line(before) == "2,100 finished (1,000/s), 0 partitions"
     assert after.line(after) == "2,100 finished, 0 partitions"
 
 
 def test_line_of_a_processor_with_dead_letters_and_skipped_records_shows_both() -> None:
-    """Dead letters and records that a former owner finished are totals."""
+    """Dead letters and records that an earlier owner finished are shown as totals."""
     found = replace(progress(finished=5), counts=counts(finished=5, dead_letters=2, skipped=3))
     assert found.line() == "5 finished, 2 dead-lettered, 3 skipped, 0 partitions"
 
 
 def test_live_line_replaces_itself_and_stays_at_the_end() -> None:
-    """Each value replaces the line; the end of the processor leaves the last one and a new line."""
+    """Each value replaces the line; at the end of the processor, the last value and a new line remain."""
     out = io.StringIO()
     line = LiveLine(out)
     line.show(progress(finished=1))
@@ -78,7 +78,7 @@ def test_live_line_replaces_itself_and_stays_at_the_end() -> None:
 
 
 def test_live_line_fits_the_terminal() -> None:
-    """A longer line would wrap, and the next one could not replace it."""
+    """A longer line would wrap, and then the next line could not replace it."""
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as out:
         fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
@@ -89,7 +89,7 @@ def test_live_line_fits_the_terminal() -> None:
 
 
 def test_live_line_is_shown_on_terminals_only() -> None:
-    """The line is updated until the end of the block, where it has the last progress; a file or a pipe gets nothing."""
+    """The line is updated until the end of the block and then has the last progress; a file or a pipe gets no line."""
     reader, writer = pty.openpty()
     numbers = count(1)
     with os.fdopen(writer, "w") as out:
@@ -107,7 +107,7 @@ def test_live_line_is_shown_on_terminals_only() -> None:
 
 
 def test_live_line_ends_quietly_with_its_terminal() -> None:
-    """A terminal that is closed while the processor runs ends the line, and not the processor."""
+    """If the terminal is closed, the line ends, but the processor continues."""
     reader, writer = pty.openpty()
     os.close(reader)
     out = os.fdopen(writer, "w")

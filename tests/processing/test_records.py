@@ -1,4 +1,4 @@
-"""Copies of records have everything that the record has, also where confluent-kafka's class cannot be created."""
+"""Copies of records have all fields of the record, even if confluent-kafka's class cannot be created."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_copies_have_everything_and_can_be_changed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("is_able", [True, False])
 def test_portable_records_can_be_pickled(monkeypatch: pytest.MonkeyPatch, *, is_able: bool) -> None:
-    """The other process has the same content."""
+    """Unpickling returns the same content in another process."""
     monkeypatch.setattr(records, "_IS_COMPLETE", is_able and records._IS_COMPLETE)
     sent = pickle.dumps(portable(record()))
-    assert content(pickle.loads(sent)) == content(record())  # noqa: S301 - pickled here
+    assert content(pickle.loads(sent)) == content(record())  # noqa: S301 - this process pickled it

@@ -34,17 +34,17 @@ BROKEN = ValueError("broken")
 
 
 def refuse_sleep(_: float) -> None:
-    """Fail: policies are evaluated without sleeping."""
+    """Fail, because policies must be evaluated without sleeping."""
     raise AssertionError("a policy must not sleep")
 
 
 def policy_of(**parts: object) -> RetryPolicy:
     """Return a tenacity policy with these parts."""
-    return RetryPolicy(Retrying(sleep=refuse_sleep, **parts))  # type: ignore[arg-type]  # of each part's own type
+    return RetryPolicy(Retrying(sleep=refuse_sleep, **parts))  # type: ignore[arg-type]  # each part has its own type
 
 
 def attempts_of(policy: RetryPolicy, error: BaseException = BROKEN, *, each_s: float = 0.0) -> list[float]:
-    """Return the waits of a record that fails until the policy gives up; each attempt takes `each_s` seconds."""
+    """Return the waits of a record that fails until the policy stops; each attempt takes `each_s` seconds."""
     waits: list[float] = []
     now = each_s
     while len(waits) < 1000 and (wait := policy.after(len(waits) + 1, error, now)) is not None:
@@ -63,12 +63,12 @@ def test_default_policy_makes_ten_attempts_with_growing_waits_up_to_thirty_secon
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ConfigurationError("a", "b", "c")])
 def test_default_policy_gives_up_errors_that_return_with_each_attempt(error: BaseException) -> None:
-    """Exits and configuration errors are not retried; every other exception is."""
+    """Exits and configuration errors are not retried; all other exceptions are."""
     assert RetryPolicy.from_argument(None).after(1, error, 0.0) is None
 
 
 def test_policy_retries_by_exception_class_and_predicate() -> None:
-    """Permanent errors are those that the policy's `retry` rejects: by class, or by any predicate."""
+    """A policy's `retry` rejects permanent errors by class or by any predicate."""
     by_class = policy_of(retry=retry_if_exception_type(OSError))
     assert (by_class.after(1, TimeoutError(), 0), by_class.after(1, BROKEN, 0)) == (0.0, None)
     by_predicate = policy_of(retry=retry_if_exception(lambda error: "later" in str(error)))
@@ -76,25 +76,25 @@ def test_policy_retries_by_exception_class_and_predicate() -> None:
 
 
 def test_stop_after_delay_counts_from_the_first_attempt_of_the_record() -> None:
-    """The time is that of the record, so waits and attempts count; `stop_before_delay` also counts the next wait."""
+    """The time includes waits and attempts of the record; `stop_before_delay` also includes the next wait."""
     assert attempts_of(policy_of(wait=wait_fixed(10), stop=stop_after_delay(35)), each_s=1) == [10.0] * 4
     assert attempts_of(policy_of(wait=wait_fixed(10), stop=stop_before_delay(35)), each_s=1) == [10.0] * 3
 
 
 def test_wait_chain_reads_the_attempt() -> None:
-    """Each wait belongs to the number of the attempt that failed."""
+    """Each wait depends on the number of the attempt that failed."""
     wait = tenacity.wait_chain(wait_fixed(1), wait_fixed(timedelta(seconds=5)), wait_fixed(60))
     assert attempts_of(policy_of(wait=wait, stop=stop_after_attempt(5))) == [1.0, 5.0, 60.0, 60.0]
 
 
 def test_try_again_is_retried_whatever_the_predicate_returns() -> None:
-    """The exception TryAgain requests an attempt, until the policy stops."""
+    """The exception TryAgain requests another attempt until the policy stops."""
     policy = policy_of(retry=tenacity.retry_never, stop=stop_after_attempt(3))
     assert attempts_of(policy, TryAgain()) == [0.0, 0.0]
 
 
 def test_disabled_policy_never_retries() -> None:
-    """`enabled=False` means one attempt."""
+    """With `enabled=False` there is one attempt."""
     policy = policy_of(enabled=False)
     assert (policy.after(1, BROKEN, 0), policy.never_ends, policy.judges_results) == (None, False, False)
 
@@ -111,7 +111,7 @@ def test_result_is_retried_until_the_policy_accepts_it() -> None:
 
 
 def test_rejected_result_raises_retry_error_at_the_end() -> None:
-    """If the policy gives up at a result, the error is the policy's own class and has the result."""
+    """If the policy stops after a rejected result, the error is of the policy's own class and has the result."""
 
     class StillBusyError(tenacity.RetryError):
         pass
@@ -137,7 +137,7 @@ def test_rejected_result_raises_retry_error_at_the_end() -> None:
     ],
 )
 def test_policy_knows_whether_it_judges_results(rule: Callable[[RetryCallState], bool], judges: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Rules about exceptions alone cost nothing after a successful attempt."""
+    """Rules about exceptions only are not evaluated after a successful attempt."""
     policy = policy_of(retry=rule)
     assert policy.judges_results == judges
     if not judges:
@@ -165,11 +165,11 @@ ENDLESS = tenacity.stop_never
     ],
 )
 def test_policy_knows_whether_it_never_ends(retrying: BaseRetrying, never_ends: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """It never ends if nothing stops it and it retries after every error; a rule of the program may reject some."""
+    """A policy never ends if nothing stops it and it retries after every error; a program's rule may reject some."""
     assert RetryPolicy(retrying).never_ends == never_ends
 
 
-# ---- what `retry` accepts ----
+# ---- values of the option `retry` ------------------------------------------------------------------------------------
 
 
 def decorator() -> object:
@@ -208,7 +208,7 @@ def decorated_coroutine() -> object:
     ],
 )
 def test_argument_may_be_a_policy_a_decorator_or_a_decorated_function(made: Callable[[], object]) -> None:
-    """All forms in which programs keep a tenacity policy have the same effect."""
+    """Programs may keep a tenacity policy in any of these forms; all have the same effect."""
     assert attempts_of(RetryPolicy.from_argument(made())) == [7.0]
 
 
@@ -229,11 +229,11 @@ def test_argument_that_is_no_policy_raises_error_with_an_example(wrong: object) 
 def test_hooks_that_would_not_be_called_raise_errors(hook: dict[str, Callable[[RetryCallState], None]]) -> None:
     """`retry_error_callback` would hide failed records, and `before` is not called: both are errors."""
     with pytest.raises(ConfigurationError, match=f"{next(iter(hook))} (would|is not supported)"):
-        RetryPolicy(Retrying(**hook))  # type: ignore[arg-type]  # of each hook's own type
+        RetryPolicy(Retrying(**hook))  # type: ignore[arg-type]  # each hook has its own type
 
 
 def test_policy_logs_with_its_hooks(caplog: pytest.LogCaptureFixture) -> None:
-    """`before_sleep` and `after` see the handler's name, the error, the attempt and the next wait."""
+    """`before_sleep` and `after` receive the handler's name, the error, the attempt and the next wait."""
 
     def handle() -> None: ...
 
@@ -255,7 +255,7 @@ def test_policy_logs_with_its_hooks(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_functions_of_the_policy_read_the_arguments_of_the_handler() -> None:
-    """The state that the policy's functions receive has the record, as in tenacity's own loop."""
+    """The functions of a policy receive the record in their state, as in tenacity's own loop."""
     policy = policy_of(wait=lambda state: state.args[0])
     assert policy.after(1, BROKEN, 0.0, (12.5,)) == 12.5
 
@@ -286,7 +286,7 @@ def test_coroutine_functions_of_a_policy_are_evaluated_without_an_event_loop() -
 
 
 def test_coroutine_function_that_waits_gives_the_record_up_with_a_note() -> None:
-    """A decision must not wait; the error of the record has the explanation."""
+    """A decision must not wait, so the record fails, and a note of its error has the explanation."""
     error = OSError()
     policy = RetryPolicy(AsyncRetrying(retry=tenacity.asyncio.retry_if_exception(is_temporary_after_a_wait)))
     assert policy.after(1, error, 0) is None
@@ -298,7 +298,7 @@ def test_coroutine_function_that_waits_gives_the_record_up_with_a_note() -> None
 
 @pytest.mark.parametrize("wait", [-1, float("nan"), float("inf"), None, "1"])
 def test_policy_that_fails_gives_the_record_up_with_a_note(wait: object) -> None:
-    """An invalid wait, or a function that raises, ends the attempts; the handler's error is reported, with a note."""
+    """If a wait is invalid or a function raises, the attempts end, and the handler's error is raised with a note."""
     error = ValueError("broken")
     assert policy_of(wait=lambda _: wait).after(1, error, 0) is None
     assert "The retry policy failed" in error.__notes__[0]

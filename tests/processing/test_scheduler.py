@@ -1,4 +1,4 @@
-"""Rules of the scheduler: order within lanes, turns between them, bounds, retries, revocations, commits."""
+"""Rules of the scheduler: order within lanes, turns between lanes, limits, retries, revocations and commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def committable(scheduler: Scheduler) -> dict[int, int]:
 def test_take_returns_the_records_that_may_run_at_the_same_time(
     order: ProcessingOrder, first_round: list[list[int]]
 ) -> None:
-    """Records of one key, or of one partition, run one after the other; without an order, all run together."""
+    """Records of one key or of one partition run one after another; without an order, all records run together."""
     scheduler = scheduler_of(order)
     scheduler.admit(records("a", "b", "a", "b"), 0.0)
     assert [offsets_of(task) for task in take_all(scheduler)] == first_round
@@ -57,7 +57,7 @@ def test_lane_continues_after_its_task_has_finished() -> None:
 
 
 def test_hot_key_takes_turns_with_other_keys() -> None:
-    """A key with many records delays each other key by one of its records at most."""
+    """Even if one key has many records, each other key waits for one of them at most."""
     scheduler = scheduler_of()
     scheduler.admit(records(*["hot"] * 50, "a", "b", "a", "b"), 0.0)
     ran = []
@@ -69,7 +69,7 @@ def test_hot_key_takes_turns_with_other_keys() -> None:
 
 
 def test_partitions_take_turns() -> None:
-    """A partition with many keys delays another partition by one record at most."""
+    """Even if one partition has many keys, another partition waits for one of its records at most."""
     scheduler = scheduler_of()
     scheduler.admit(records(*"abcdef") + records("a", "b", partition=B), 0.0)
     assert [task.owned.partition for task in take_all(scheduler)][:4] == [A, B, A, B]
@@ -112,7 +112,7 @@ def test_failed_batch_is_split_so_that_only_the_bad_record_fails() -> None:
 def test_records_of_split_batches_run_although_later_records_wait_for_metadata(
     order: ProcessingOrder, splits: list[int]
 ) -> None:
-    """The record that holds back the committed offset always runs, in whatever order batches fail."""
+    """The record that holds back the committed offset always runs, whatever the order in which batches fail."""
     scheduler = scheduler_of(order, max_batch=2)
     scheduler.admit(records("a", "b", "c", "d", "e"), 0.0)
     batches = [taken(scheduler), taken(scheduler)]
@@ -131,14 +131,14 @@ def test_records_of_split_batches_run_although_later_records_wait_for_metadata(
 
 
 def test_batch_has_records_of_one_partition_and_of_several_keys() -> None:
-    """A batch takes the records of ready lanes of one partition, each lane's in their order."""
+    """A batch takes records from the ready lanes of one partition, in the order of each lane."""
     scheduler = scheduler_of(max_batch=10)
     scheduler.admit(records("a", "b", "a") + records("a", partition=B), 0.0)
     assert [(task.owned.partition, offsets_of(task)) for task in take_all(scheduler)] == [(A, [0, 2, 1]), (B, [0])]
 
 
 def test_small_batch_waits_for_more_records() -> None:
-    """A batch that is not full starts when it has waited for max_wait; a full one starts at once."""
+    """A batch that is not full starts after max_wait; a full batch starts immediately."""
     scheduler = scheduler_of(max_batch=3, max_wait_s=2.0)
     scheduler.admit(records("a", "b"), 10.0)
     assert scheduler.take(11.9) is None
@@ -154,7 +154,7 @@ def test_small_batch_waits_for_more_records() -> None:
 
 
 def test_full_partition_is_paused_until_half_of_its_records_are_finished() -> None:
-    """A partition with max_queued records in hand is to be paused, and resumed when half of them are finished."""
+    """A partition with max_queued records in hand is paused, and resumed when half of them have finished."""
     scheduler = scheduler_of(NONE, max_queued=4)
     scheduler.admit(records("a", "b", "c"), 0.0)
     assert not scheduler.has_full
@@ -181,7 +181,7 @@ def test_record_waits_while_the_metadata_of_a_commit_could_not_describe_it() -> 
 
 
 def test_commit_ends_before_the_first_unfinished_record() -> None:
-    """The committed offset never passes an unfinished record; the metadata describes the finished ones beyond it."""
+    """The committed offset never passes an unfinished record; the metadata lists the finished records beyond it."""
     scheduler = scheduler_of(NONE)
     scheduler.admit(records("a", "b", "c"), 0.0)
     first, second, third = take_all(scheduler)
@@ -215,7 +215,7 @@ def test_closing_partition_starts_nothing_and_counts_its_running_tasks() -> None
 
 
 def test_lane_of_a_closed_partition_forgets_its_split_batch() -> None:
-    """A lane is reused for another key, whose records do not run alone because a batch of the earlier key failed."""
+    """The lane is reused for another key, whose records run in batches although a batch of the earlier key failed."""
     scheduler = scheduler_of(max_batch=2)
     scheduler.admit(records("a", "a"), 0.0)
     scheduler.split(taken(scheduler), 0.0)
@@ -253,7 +253,7 @@ def test_result_of_a_disowned_task_is_ignored() -> None:
 
 
 def test_records_of_other_partitions_are_dropped() -> None:
-    """Records that were buffered before a partition was given up are not processed."""
+    """Records that were buffered before their partition was released are not processed."""
     scheduler = scheduler_of()
     scheduler.release([A])
     scheduler.admit(records("a"), 0.0)
@@ -265,7 +265,7 @@ def test_records_of_other_partitions_are_dropped() -> None:
 
 @pytest.mark.parametrize("order", list(ProcessingOrder))
 def test_records_that_arrive_again_replace_the_earlier_ones(order: ProcessingOrder) -> None:
-    """After a truncated log the partition continues at an earlier offset: later records in hand are forgotten."""
+    """After a truncation the partition continues at an earlier offset, and later records in hand are dropped."""
     scheduler = scheduler_of(order)
     scheduler.admit(records("a", "a", "a", "a"), 0.0)
     running = take_all(scheduler)
@@ -298,7 +298,7 @@ def test_batch_that_fails_after_later_records_arrived_again_is_split() -> None:
 
 
 def test_overdue_returns_the_tasks_that_began_long_ago() -> None:
-    """Only attempts that began at least the timeout ago are overdue; a retry begins again."""
+    """Attempts that began at least the timeout ago are overdue; a retry starts the time again."""
     scheduler = scheduler_of(NONE)
     scheduler.admit(records("a", "b"), 0.0)
     old = taken(scheduler, 1.0)
@@ -312,7 +312,7 @@ def test_overdue_returns_the_tasks_that_began_long_ago() -> None:
 
 
 def test_next_attempt_of_a_cancelled_task_is_not_cancelled() -> None:
-    """Each attempt has the whole of its timeout; otherwise nothing would end the second one."""
+    """Each attempt has its full timeout; otherwise a second attempt could never be cancelled."""
     scheduler = scheduler_of()
     scheduler.admit(records("a"), 0.0)
     task = taken(scheduler)

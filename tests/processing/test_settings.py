@@ -1,4 +1,4 @@
-"""Every option of a processor is checked when it is created; each error has the option, the value and the fix."""
+"""Every option of a processor is checked at its creation; each error has the option, the value and the fix."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def settings_of(
 def refusal_of(**given: object) -> ConfigurationError:
     """Return the error that `settings_of` raises."""
     with pytest.raises(ConfigurationError) as raised:
-        settings_of(**given)  # type: ignore[arg-type]  # wrong on purpose
+        settings_of(**given)  # type: ignore[arg-type]  # invalid on purpose
     return raised.value
 
 
@@ -50,7 +50,7 @@ def refusal_of(**given: object) -> ConfigurationError:
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
-    """Without options: 16 handlers at once, in order within each key, and the times of the consumer's configuration."""
+    """By default, 16 handlers run at once, in order within each key, with the times of the consumer's configuration."""
     found = settings_of()
     assert (found.group_id, found.topics, found.handler.call) == ("orders", ("orders",), handle)
     assert (found.order, found.concurrency, found.max_queued, found.max_batch) == (ProcessingOrder.KEY, 16, 1000, 1)
@@ -62,13 +62,13 @@ def test_defaults_are_those_of_the_documentation() -> None:
 
 
 def test_processes_use_the_cpus_of_this_process_unless_concurrency_is_given() -> None:
-    """One worker process for each CPU is the default."""
+    """By default there is one worker process for each CPU."""
     assert settings_of(processes=True).concurrency >= 1
     assert settings_of(processes=True, concurrency=3).concurrency == 3
 
 
 def test_durations_are_seconds_or_timedeltas() -> None:
-    """Both forms mean the same."""
+    """Both forms are accepted."""
     minute = timedelta(minutes=1)
     found = settings_of(handler_timeout=minute, grace_period=minute, max_batch=2, max_wait=minute)
     assert (found.handler_timeout_s, found.grace_period_s, found.max_wait_s) == (60.0, 60.0, 60.0)
@@ -93,9 +93,9 @@ def test_drain_timeout_is_at_most_half_of_the_rebalance_timeout() -> None:
 
 
 def test_consumer_gets_the_configuration_without_the_keys_of_the_processor() -> None:
-    """The consumer commits nothing itself, and revokes only partitions that move.
+    """The consumer commits nothing itself, and revokes only partitions that move to another member.
 
-    librdkafka never sees the keys that it does not know.
+    librdkafka never receives the processor's keys, which it does not know.
     """
     config = {
         "rebalance.callbacks": "eager",
@@ -111,7 +111,7 @@ def test_consumer_gets_the_configuration_without_the_keys_of_the_processor() -> 
 
 
 def test_configuration_that_the_caller_passes_is_not_changed() -> None:
-    """The same dict may create several processors."""
+    """The same dict may be used for several processors."""
     config = {**LEAST, "key.deserializer": str}
     ProcessorSettings.checked(config, TOPICS, handle)
     assert config == {**LEAST, "key.deserializer": str}
@@ -123,13 +123,13 @@ def test_callbacks_of_the_configuration_stay_in_the_configuration_of_the_consume
 
 
 def test_configuration_may_be_typed_settings() -> None:
-    """`ConsumerSettings` are accepted as by `Consumer`."""
+    """`ConsumerSettings` are accepted, as they are by `Consumer`."""
     settings = ConsumerSettings(bootstrap_servers="broker:9092", group_id="orders")
     assert ProcessorSettings.checked(settings, TOPICS, handle).group_id == "orders"
 
 
 def test_environment_variables_set_keys_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer's configuration unsets them, because the consumer would pass them to librdkafka."""
+    """The consumer's configuration removes these keys; otherwise the consumer would pass them to librdkafka."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_DRAIN_TIMEOUT_MS", "2000")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_OFFSET_METADATA_MAX_BYTES", "100")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS", "100000")
@@ -150,13 +150,13 @@ def test_automatic_commits_raise_error(value: object) -> None:
 
 
 def test_automatic_commits_of_the_environment_raise_error_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the environment variable that has to change."""
+    """The error names the environment variable that has to be changed."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_ENABLE_AUTO_COMMIT", "true")
     assert "CONSUMER_MEMBERSHIP_ENABLE_AUTO_COMMIT" in refusal_of().remedy
 
 
 def test_deserializer_of_the_environment_raises_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deserializer is an object, which text cannot be."""
+    """A deserializer is an object, so it cannot be given as text."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_KEY_DESERIALIZER", "json")
     assert "unset CONSUMER_MEMBERSHIP_KEY_DESERIALIZER" in refusal_of().remedy
     assert settings_of({"key.deserializer": str}).key_deserializer is str
@@ -175,7 +175,7 @@ def test_deserializer_of_the_environment_raises_error(monkeypatch: pytest.Monkey
     ],
 )
 def test_invalid_key_raises_error_with_the_fix(key: str, value: object, fix: str) -> None:
-    """Keys of the processor are checked as those of the consumer."""
+    """Keys of the processor are checked like keys of the consumer."""
     refused = refusal_of(config={key: value})
     assert (refused.key, refused.value) == (key, value)
     assert fix in refused.remedy
@@ -205,7 +205,7 @@ def test_topics_are_names_and_patterns(topics: object) -> None:
     ],
 )
 def test_invalid_topics_raise_error(topics: object, fix: str) -> None:
-    """A single name is not taken as a list of characters."""
+    """A single name is not treated as a list of characters."""
     refused = refusal_of(topics=topics)
     assert refused.key == "topics"
     assert fix in refused.remedy
@@ -274,14 +274,14 @@ async def _warm_later(_: object) -> None:
     ],
 )
 def test_value_of_the_wrong_type_raises_type_error(option: str, value: object) -> None:
-    """The error is an ArgumentTypeError, and so a TypeError; True and False are not numbers."""
+    """The error is an ArgumentTypeError, and therefore a TypeError; True and False do not count as numbers."""
     refused = refusal_of(**{option: value})
     assert isinstance(refused, ArgumentTypeError)
     assert refused.key == option
 
 
 def test_unknown_option_raises_error_with_the_similar_one() -> None:
-    """A misspelled option is never ignored, and its value is not shown."""
+    """A misspelled option is never ignored, and its value is not shown in the error."""
     refused = refusal_of(retires="secret")
     assert "did you mean retry?" in refused.remedy
     assert "secret" not in str(refused)
@@ -298,7 +298,7 @@ def test_order_is_a_word_or_its_constant(order: str | ProcessingOrder) -> None:
 
 
 def test_dead_letters_contradict_a_retry_policy_that_never_ends() -> None:
-    """No record would ever reach the target; without a target, such a policy is allowed."""
+    """No record would ever reach the dead-letter target; without a target, such a policy is allowed."""
     refused = refusal_of(dead_letter="orders.dlq", retry=ENDLESS)
     assert (refused.key, refused.value) == ("dead_letter", "orders.dlq")
     assert settings_of(retry=ENDLESS).retry.never_ends
@@ -307,7 +307,7 @@ def test_dead_letters_contradict_a_retry_policy_that_never_ends() -> None:
 
 
 def test_pattern_that_matches_the_dead_letter_topic_raises_error() -> None:
-    """The processor would consume its own dead letters; topic.blacklist excludes the topic."""
+    """The processor would consume its own dead letters; exclude the topic with topic.blacklist."""
     refused = refusal_of(topics=["^orders.*"], dead_letter="orders.dlq")
     assert "'^orders.*'" in refused.remedy
     excluded = {"topic.blacklist": "dlq"}
@@ -315,7 +315,7 @@ def test_pattern_that_matches_the_dead_letter_topic_raises_error() -> None:
 
 
 def test_policy_of_a_decorated_handler_is_used_and_contradicts_the_option() -> None:
-    """The policy comes from one place."""
+    """A policy may be set with the option or with the decorator, but not with both."""
 
     @tenacity.retry(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(3))
     def retried(record: Message) -> None: ...

@@ -1,4 +1,4 @@
-"""The stacks of running handlers begin with the handler's own frame and end with the line that runs."""
+"""The stack of a running handler begins with the handler's own frame and ends with the line that runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def functions_of(stack: str) -> list[str]:
 
 
 class Held:
-    """Something to wait for, in a function that stacks name."""
+    """An object to wait for, in a function whose name is in stacks."""
 
     def __init__(self) -> None:
         self.is_waiting = threading.Event()
         self.is_over = threading.Event()
 
     def wait_here(self) -> None:
-        """Wait for the end, and block the thread."""
+        """Block the thread until the test ends the wait."""
         self.is_waiting.set()
         self.is_over.wait(PATIENCE_S)
 
@@ -39,7 +39,7 @@ def called(handler: RecordHandler) -> object:
 
 
 def test_stack_of_a_thread_begins_with_the_handler() -> None:
-    """The frames of the interpreter, of this package and of the worker below the handler are left out."""
+    """Frames of the interpreter, of this package and of the worker below the handler are omitted."""
     held = Held()
 
     def handle(_: object) -> None:
@@ -57,7 +57,7 @@ def test_stack_of_a_thread_begins_with_the_handler() -> None:
 
 
 def test_stack_of_a_waiting_coroutine_ends_with_the_innermost_one() -> None:
-    """The handler waits in a function that it awaits, which `Task.get_stack` does not show."""
+    """The handler awaits another function and waits there; `Task.get_stack` does not show that function."""
 
     async def inner(reached: asyncio.Event) -> None:
         reached.set()
@@ -78,7 +78,7 @@ def test_stack_of_a_waiting_coroutine_ends_with_the_innermost_one() -> None:
 
 
 def test_stack_of_a_coroutine_that_blocks_its_loop_is_the_one_of_the_thread() -> None:
-    """A handler that calls a blocking function stops all others; its stack names that function."""
+    """A handler that calls a blocking function stops all other handlers, so its stack must name that function."""
     held = Held()
     running: list[asyncio.Task[None]] = []
 

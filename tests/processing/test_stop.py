@@ -1,4 +1,4 @@
-"""A processor is stopped in signal handlers, which may interrupt each other anywhere."""
+"""Signal handlers stop a processor, and one handler may interrupt another at any instruction."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from consumer_membership.processing import Processor
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: No broker listens there: the processor polls, and has nothing to leave.
+#: No broker listens at this address, so the processor polls but has no group to leave.
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "stopped"}
 
 
 def test_stop_may_be_interrupted_by_stop_now_anywhere() -> None:
-    """The handler of a second signal interrupts that of the first one, and finds no lock held that it needs."""
+    """The handler of a second signal interrupts the first one; no lock that it needs is held then."""
     processor = Processor(CONFIG, ["orders"], print)
     engine = processor._engine
     running = threading.Thread(target=processor.run, kwargs={"handle_signals": False}, daemon=True)

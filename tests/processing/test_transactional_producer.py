@@ -1,4 +1,4 @@
-"""A request that was given up or resent and arrives during a later transaction, and its effect there."""
+"""A request that arrives late, during a later transaction, and its effect on that transaction."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: Receives librdkafka's lines.
+#: Receives librdkafka's log lines.
 LOG = logging.getLogger("consumer_membership.processing")
-#: The answer to EndTxn 1: throttle time and error code.
+#: The response to EndTxn 1: throttle time and error code.
 ANSWER = struct.Struct(">ih")
-#: Shorter than librdkafka's own: the second attempt of a request comes within a test. A busy broker responds sooner.
+#: Shorter than librdkafka's default, so that a request is resent within the test; a busy broker responds sooner.
 SOCKET_TIMEOUT_MS = 5000
 
 
-# ---- librdkafka's lines ----------------------------------------------------------------------------------------------
+# ---- librdkafka's log lines ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ SOCKET_TIMEOUT_MS = 5000
 def test_connection_failures_count_only_if_a_request_may_be_in_flight(
     facility: str, line: str, *, is_failure: bool
 ) -> None:
-    """A used connection that broke and a missing answer count; a connection that never opened does not."""
+    """A broken connection and a missing response count as failures; a connection that never opened does not."""
     failures = ConnectionFailures(LOG)
     failures.log(logging.INFO, "%s [%s] %s", facility, "rdkafka#producer-1", line)
     assert failures.has_failures is is_failure
 
 
 def test_log_lines_below_the_log_level_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that the producer needs only to detect failures are not logged."""
+    """Lines that the producer reads only to detect failures are not logged."""
     caplog.set_level(logging.DEBUG, LOG.name)
     failures = ConnectionFailures(LOG, logging.WARNING)
     failures.log(logging.INFO, "%s [%s] %s", "FAIL", "p", "closed")
@@ -67,7 +67,7 @@ def test_log_lines_below_the_log_level_are_not_shown(caplog: pytest.LogCaptureFi
 
 @pytest.fixture(params=["newest transactions", "transactions version 1", "Kafka 3.9"])
 def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
-    """To librdkafka, all brokers look the same: it behaves as if EndTxn version 2 (KIP-890) did not exist."""
+    """Each kind of broker. Librdkafka treats all of them equally, as if EndTxn version 2 (KIP-890) did not exist."""
     if request.param == "newest transactions":
         return broker_pool.shared()
     if request.param == "Kafka 3.9":
@@ -79,18 +79,18 @@ def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
 
 @pytest.fixture
 def config() -> dict[str, str | int | float | bool]:
-    """The configuration of a producer, without the brokers."""
+    """Return the configuration of a producer, without the brokers."""
     return {"transactional.id": unique("t"), "socket.timeout.ms": SOCKET_TIMEOUT_MS, "linger.ms": 0, "log_level": 0}
 
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
-    """The values that readers of committed records get when no transaction is open."""
+    """Return the values that read-committed consumers receive when no transaction is open."""
     wait_for_end_of_transactions(servers, topic)
     return [message.value() for message in read_committed(servers, topic)]
 
 
 def error_of(answer: bytes) -> int:
-    """The broker's error code for EndTxn."""
+    """Return the broker's error code for EndTxn."""
     _, code = ANSWER.unpack(answer)
     return int(code)
 
@@ -103,8 +103,8 @@ def test_late_commit_ends_the_next_transaction_of_a_producer(
 ) -> None:
     """A resent commit that arrives late commits the producer's next transaction, although that one is aborted.
 
-    This is the defect that `TransactionalProducer` avoids. Without a reset, `commit_transaction` at most asks
-    to be called again, as the test does.
+    `TransactionalProducer` avoids this defect. If the connection is not reset, `commit_transaction` only requests
+    another call, which the test makes.
     """
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("out"))
@@ -147,7 +147,7 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
     *,
     resets: bool,
 ) -> None:
-    """`may_have_late_requests` is set, and with a new producer the broker rejects the late commit."""
+    """`may_have_late_requests` becomes true, and with a new producer the broker rejects the late commit."""
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("out"))
     with Proxy(servers) as proxy:
@@ -180,7 +180,7 @@ def test_new_producer_after_late_requests_is_safe_from_a_late_commit(
 
 
 def group_offset(servers: str, group: str, topic: str) -> int:
-    """The group's committed offset of partition 0, once no transaction is open on it."""
+    """Return the group's committed offset of partition 0, when no transaction is open on it."""
     admin = AdminClient({"bootstrap.servers": servers})
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result().topic_partitions
@@ -193,9 +193,9 @@ def group_offset(servers: str, group: str, topic: str) -> int:
 def test_late_offsets_override_a_later_transaction_except_for_a_new_producer(
     broker: Broker, config: dict[str, str | int | float | bool], *, is_replaced: bool
 ) -> None:
-    """With the same producer, late offsets reset the group, and written records are read again.
+    """With the same producer, late offsets reset the group, and records that were already read are read again.
 
-    A coordinator before 4.0 also rejects the late offsets of the former producer, but then drops those of the open
+    A coordinator before 4.0 rejects the late offsets of the former producer, but it also drops those of the open
     transaction: it returns 1 until the next commit or its restart.
     """
     servers, group = broker.bootstrap_servers, unique("g")

@@ -1,4 +1,4 @@
-"""Transactions of outputs and offsets on a real broker: together or not at all, also after a lost response."""
+"""Transactions of outputs and offsets on a real broker: both are written or neither, even if a response is lost."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.integration
 
-#: Finished offsets beyond the committed one, as a later owner decodes them.
+#: Metadata with finished offsets beyond the committed offset, as a later owner decodes it.
 METADATA = "cm1:finished-beyond"
-#: Calls of one producer: the first ones succeed, on a busy machine also, and the last ones end without a response.
+#: The patience of a producer whose first calls succeed, even on a busy machine, and whose last calls get no response.
 LATER_THAN_A_BROKER_S = 8.0
-#: Calls that all end without a response.
+#: The patience of a producer that gets no response to any call.
 WITHOUT_A_RESPONSE_S = 1.0
-#: How brokers refuse a producer whose transaction they have aborted.
+#: The error codes for a producer whose transaction the broker has aborted.
 FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
 class Stage:
-    """A group with one member, its two-partition input topic, an output topic, and the member's transactions."""
+    """A group with one member, its input topic with two partitions, an output topic, and the member's transactions."""
 
     def __init__(self, broker: Broker, held: ExitStack, *, protocol: str = "consumer") -> None:
         self.servers, self.held = broker.bootstrap_servers, held
@@ -70,7 +70,7 @@ class Stage:
         wait_until(lambda: len(self.consumer.consume(10, 0.1)) > 0, "records", PATIENCE_S)
 
     def transactions(self, transactional_id: str | None = None, **config: object) -> Transactions:
-        """Return transactions that end with the test; `config`: keys with `_` for `.`."""
+        """Return transactions that are closed at the end of the test; keys in `config` have `_` instead of `.`."""
         keys = {"bootstrap.servers": self.servers, "log_level": 0}
         keys |= {key.replace("_", "."): value for key, value in config.items()}
         made = Transactions(keys, transactional_id or unique("t"), self.consumer.committed)
@@ -78,12 +78,12 @@ class Stage:
         return made
 
     def commit(self, transactions: Transactions, value: str, offset: int, metadata: str = METADATA) -> None:
-        """Commit an output with this value, and this offset of partition 0."""
+        """Commit an output with this value, together with this offset of partition 0."""
         offsets = [TopicPartition(self.topic, 0, offset, metadata)]
         transactions.commit([OutputRecord(self.out, value)], offsets, self.consumer.consumer_group_metadata())
 
     def written(self) -> list[str]:
-        """The outputs that readers of committed records get when no transaction is open."""
+        """Return the outputs that read-committed consumers receive when no transaction is open."""
         wait_for_end_of_transactions(self.servers, self.out)
         return [(message.value() or b"").decode() for message in read_committed(self.servers, self.out)]
 
@@ -92,21 +92,21 @@ class Stage:
         wait_until(lambda: appended(self.servers, self.out) == 2 * transactions, "the transactions", PATIENCE_S)
 
     def committed(self) -> tuple[int, str | None]:
-        """The committed offset of partition 0, and its metadata."""
+        """Return the committed offset of partition 0 and its metadata."""
         (found,) = self.consumer.committed([TopicPartition(self.topic, 0)], PATIENCE_S)
         return found.offset, found.metadata
 
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """Closes resources at the end of the test."""
+    """Close resources at the end of the test."""
     with ExitStack() as held:
         yield held
 
 
 @pytest.fixture
 def broker(broker_pool: RunBrokers) -> Broker:
-    """A broker that soon aborts abandoned transactions and soon ends sessions."""
+    """A broker that aborts abandoned transactions and ends sessions after a short time."""
     return broker_pool.shared(properties=TRANSACTIONS)
 
 
@@ -131,7 +131,7 @@ def test_commit_writes_outputs_offsets_and_metadata_together(broker: Broker, hel
 
 
 def test_commit_with_an_old_epoch_is_aborted_and_can_be_repeated(broker: Broker, held: ExitStack) -> None:
-    """The member's epoch changes at each rebalance; with the present epoch, the same content is written."""
+    """The member's epoch changes at each rebalance; with the current epoch, the same content can be written."""
     stage = Stage(broker, held)
     transactions = stage.transactions()
     current = stage.consumer.consumer_group_metadata()
@@ -145,7 +145,7 @@ def test_commit_with_an_old_epoch_is_aborted_and_can_be_repeated(broker: Broker,
 
 
 def test_commit_of_a_consumer_outside_its_group_is_fenced(broker: Broker, held: ExitStack) -> None:
-    """The coordinator of a group without members would accept the offsets of any process."""
+    """The coordinator of a group without members would otherwise accept offsets from any process."""
     stage = Stage(broker, held)
     transactions = stage.transactions()
     stage.consumer.unsubscribe()
@@ -156,7 +156,7 @@ def test_commit_of_a_consumer_outside_its_group_is_fenced(broker: Broker, held: 
 
 
 def test_commit_with_too_much_metadata_is_aborted_with_the_code_of_the_broker(broker: Broker, held: ExitStack) -> None:
-    """The caller then encodes fewer finished offsets, and tries again."""
+    """Then the caller encodes fewer finished offsets and tries again."""
     stage = Stage(broker, held)
     transactions = stage.transactions()
     with pytest.raises(TransactionAbortedError) as aborted:
@@ -204,7 +204,7 @@ def test_two_processes_with_one_transactional_id_fence_the_first(broker: Broker,
 
 
 def is_in_doubt(stage: Stage, transactions: Transactions) -> bool:
-    """Commit the output "two", and return whether the result is unknown."""
+    """Commit the output "two"; return whether the result is unknown."""
     try:
         stage.commit(transactions, "two", 2)
     except TransactionInDoubtError:
@@ -225,7 +225,7 @@ def is_written(stage: Stage, transactions: Transactions, value: str, offset: int
 
 
 def answer(transactions: Transactions, offsets: list[TopicPartition]) -> list[bool]:
-    """Return whether the transaction was committed; empty while that is unknown."""
+    """Return whether the transaction was committed, or an empty list while the result is unknown."""
     try:
         return [transactions.was_committed(offsets)]
     except TransactionInDoubtError:
@@ -234,9 +234,9 @@ def answer(transactions: Transactions, offsets: list[TopicPartition]) -> list[bo
 
 @pytest.fixture
 def set_patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A function that sets how long the calls of producers that start later wait for the brokers.
+    """A function that sets how long the calls of later producers wait for the brokers.
 
-    Before the first producer it is `LATER_THAN_A_BROKER_S`. A transaction needs a longer timeout than that: librdkafka
+    Before the first producer, this is `LATER_THAN_A_BROKER_S`. A transaction needs a longer timeout, because librdkafka
     repeats its requests shortly before the timeout of the transaction.
     """
 
@@ -252,7 +252,7 @@ def set_patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_commit_without_a_response_returns_what_the_broker_did(
     broker: Broker, held: ExitStack, set_patience: Callable[[float], None], *, is_committed: bool
 ) -> None:
-    """The next producer ends the transaction, and then the committed offsets show whether it was committed."""
+    """The next producer ends the transaction; then the committed offsets show whether it was committed."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
     transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=60_000)
@@ -286,7 +286,7 @@ def test_commit_without_a_response_returns_what_the_broker_did(
 def test_start_ends_the_open_transaction_of_a_killed_process(
     broker: Broker, held: ExitStack, set_patience: Callable[[float], None]
 ) -> None:
-    """With the same id, readers do not wait for the transaction's timeout."""
+    """The new process has the same id, so readers do not wait for the transaction's timeout."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
     killed = stage.transactions("static", bootstrap_servers=proxy.address, transaction_timeout_ms=900_000)
@@ -309,7 +309,7 @@ def test_start_ends_the_open_transaction_of_a_killed_process(
 def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
     broker: Broker, held: ExitStack, set_patience: Callable[[float], None], *, is_committed: bool
 ) -> None:
-    """Until then each question raises, and the next transaction waits."""
+    """Until then, each query for the result raises, and the next transaction waits."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
     transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=60_000)
@@ -331,7 +331,7 @@ def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
     set_patience(PATIENCE_S)
     proxy.heal()
     assert wait_until(lambda: answer(transactions, offsets), "an answer", PATIENCE_S) == [is_committed]
-    # The starts of the producers that were given up arrive late, and may fence the present one.
+    # The start requests of the abandoned producers arrive late, and may fence the current producer.
     values = ["three"] if is_committed else ["two", "three"]
     for offset, value in zip(range(4 - len(values), 4), values, strict=True):
         wait_until(lambda value=value, offset=offset: is_written(stage, transactions, value, offset), value, PATIENCE_S)  # type: ignore[misc]
@@ -339,10 +339,10 @@ def test_result_of_a_transaction_is_known_when_the_brokers_respond_again(
 
 
 def test_transaction_beyond_its_timeout_is_aborted_and_can_be_repeated(broker: Broker, held: ExitStack) -> None:
-    """Brokers fence the producer as they would for a second process with its id; here another producer continues."""
+    """Brokers fence the producer as if a second process used its id; here a new producer continues."""
     stage = Stage(broker, held)
     proxy = held.enter_context(Proxy(stage.servers))
-    # Later than a busy broker needs for the first transaction.
+    # Longer than a busy broker needs for the first transaction.
     transactions = stage.transactions(bootstrap_servers=proxy.address, transaction_timeout_ms=5000)
     stage.commit(transactions, "one", 1)
     stage.wait_for(1)

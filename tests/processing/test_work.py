@@ -1,4 +1,4 @@
-"""Laws of the work that workers and the poll loop share, with threads: order, bounds, no lost task, no lost wake-up."""
+"""Rules of the work that workers and the poll loop share, with threads: order, limits, no lost task or wake-up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def work_of(order: ProcessingOrder = ProcessingOrder.KEY, *, has_target: bool = 
 
 
 class ScriptedCall:
-    """What a worker thread calls: a function of the test; `cancel` is one of its events."""
+    """The call of a worker thread: it runs a function of the test, and records its end."""
 
     can_cancel = False
 
@@ -59,12 +59,12 @@ class ScriptedCall:
         return ""
 
     def close(self) -> None:
-        """Note the end of the thread."""
+        """Record the end of the thread."""
         self.is_closed = True
 
 
 class Pool:
-    """Worker threads that call a function, and the calls that they made."""
+    """Worker threads that call a function, and their calls."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Pool:
         self.calls: list[ScriptedCall] = []
         self.dead: list[list[int]] = []
         self._function = function
-        self.workers = ThreadWorkers(work, self._make, write_dead_letter or self._bury, count)
+        self.workers = ThreadWorkers(work, self._make, write_dead_letter or self._write_dead_letter, count)
 
     def _make(self) -> ScriptedCall:
         call = ScriptedCall(self._function)
         self.calls.append(call)
         return call
 
-    def _bury(self, task: Task) -> Collection[OutputRecord]:
+    def _write_dead_letter(self, task: Task) -> Collection[OutputRecord]:
         self.dead.append(offsets_of(task))
         return ()
 
@@ -104,7 +104,7 @@ def drained(work: Work, *partitions: TopicPartition) -> None:
 
 @pytest.mark.parametrize("order", list(ProcessingOrder))
 def test_threads_finish_each_record_once_and_in_the_order_of_its_lane(order: ProcessingOrder) -> None:
-    """Whatever the threads do, no record is lost or doubled, and each lane keeps its order."""
+    """With any interleaving of the threads, no record is lost or repeated, and each lane keeps its order."""
     work = work_of(order)
     seen: list[tuple[TopicPartition, bytes, int]] = []
     running: Counter[object] = Counter()
@@ -140,7 +140,7 @@ def test_threads_finish_each_record_once_and_in_the_order_of_its_lane(order: Pro
 
 
 def test_failing_records_are_retried_and_dead_lettered_without_an_idle_worker_missing_one() -> None:
-    """Each failing record has its three attempts; a retry that is due wakes a worker, although all are idle."""
+    """Each failing record has three attempts, and a due retry wakes a worker even if all workers are idle."""
     work = work_of(has_target=True)
     attempts: Counter[int] = Counter()
     lock = threading.Lock()
@@ -161,7 +161,7 @@ def test_failing_records_are_retried_and_dead_lettered_without_an_idle_worker_mi
 
 
 def test_disowned_thread_is_replaced_and_its_result_is_ignored() -> None:
-    """A thread whose partition was given up does not occupy the place of another one."""
+    """A thread whose partition was released does not take the place of another thread."""
     work = work_of()
     held = threading.Event()
     began = threading.Event()
@@ -189,7 +189,7 @@ def test_disowned_thread_is_replaced_and_its_result_is_ignored() -> None:
 
 @pytest.mark.parametrize("renewed", [inf, None], ids=["lease", "no session"])
 def test_nothing_starts_while_the_lease_is_over(renewed: float | None) -> None:
-    """Other members may own the partitions; when the coordinator has confirmed the member, the records start."""
+    """Other members may own the partitions; the records start after the coordinator has confirmed the member."""
     work, until = work_of(), [monotonic() - 1.0]
     work.lease = lambda: renewed if not until else until[0]
     handled: list[int] = []
@@ -206,7 +206,7 @@ def test_nothing_starts_while_the_lease_is_over(renewed: float | None) -> None:
 
 
 def test_task_that_is_due_does_not_wake_workers_while_the_lease_is_over() -> None:
-    """An idle worker would take nothing again and again."""
+    """Otherwise an idle worker would wake up again and again without a task."""
     work = work_of()
     work.admit(records("a"))
     with work.lock:
@@ -220,7 +220,7 @@ def test_task_that_is_due_does_not_wake_workers_while_the_lease_is_over() -> Non
 
 
 def test_record_that_cannot_be_handled_stops_the_work_at_its_partition() -> None:
-    """Without a target for dead letters, the work fails, and nothing more of that partition starts."""
+    """Without a dead-letter target, the work fails, and no more records of that partition start."""
     work = work_of()
 
     def handle(task: Task) -> None:
@@ -244,10 +244,10 @@ def test_dead_letter_that_cannot_be_written_stops_the_work_with_both_errors() ->
     def handle(_: Task) -> None:
         raise ValueError("broken")
 
-    def bury(_: Task) -> Collection[OutputRecord]:
+    def write_dead_letter(_: Task) -> Collection[OutputRecord]:
         raise OSError("no space")
 
-    pool = Pool(work, handle, count=1, write_dead_letter=bury)
+    pool = Pool(work, handle, count=1, write_dead_letter=write_dead_letter)
     work.admit(records("a"))
     assert work.wait_until(lambda: work.failure is not None, 60.0)
     pool.stop()
@@ -260,10 +260,10 @@ def test_dead_letter_that_cannot_be_written_stops_the_work_with_both_errors() ->
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()])
 @pytest.mark.parametrize("is_coroutine", [False, True])
 def test_target_that_raises_anything_stops_the_work(error: BaseException, *, is_coroutine: bool) -> None:
-    """No error of a function for dead letters ends a worker silently, which would leave its record in hand forever."""
+    """No error of a dead-letter function may end a worker silently, or its record would stay in hand forever."""
     work = work_of(has_target=True)
 
-    def bury(_: Task) -> Collection[OutputRecord]:
+    def write_dead_letter(_: Task) -> Collection[OutputRecord]:
         raise error
 
     def handle(_: Task) -> None:
@@ -273,9 +273,9 @@ def test_target_that_raises_anything_stops_the_work(error: BaseException, *, is_
         handle(task)
 
     if is_coroutine:
-        workers: Loop | Pool = Loop(work, handle_async, 1, bury)
+        workers: Loop | Pool = Loop(work, handle_async, 1, write_dead_letter)
     else:
-        workers = Pool(work, handle, count=1, write_dead_letter=bury)
+        workers = Pool(work, handle, count=1, write_dead_letter=write_dead_letter)
     work.admit(records("a"))
     assert work.wait_until(lambda: work.failure is not None, 60.0)
     workers.stop()
@@ -284,18 +284,18 @@ def test_target_that_raises_anything_stops_the_work(error: BaseException, *, is_
 
 
 def test_dead_letters_of_coroutines_are_written_on_daemon_threads() -> None:
-    """A target that blocks forever does not keep the program from its exit."""
+    """A target that blocks forever does not prevent the exit of the program."""
     work = work_of(has_target=True)
     threads: list[threading.Thread] = []
 
     async def handle(_: Task) -> None:
         raise ValueError("broken")
 
-    def bury(_: Task) -> Collection[OutputRecord]:
+    def write_dead_letter(_: Task) -> Collection[OutputRecord]:
         threads.append(threading.current_thread())
         return ()
 
-    loop = Loop(work, handle, 1, bury)
+    loop = Loop(work, handle, 1, write_dead_letter)
     work.admit(records("a"))
     drained(work, A)
     loop.stop()
@@ -323,7 +323,7 @@ class Loop:
         self.workers = CoroutineWorkers(work, function, lambda _, __: (), write_dead_letter, count, self.loop)  # type: ignore[arg-type]
 
     def cancel_all(self) -> None:
-        """Cancel all tasks of the loop, as `asyncio.run` does at its end; return when they have noticed it."""
+        """Cancel all tasks of the loop, as `asyncio.run` does at its end; wait until the tasks have received it."""
         noticed = threading.Event()
 
         def cancel() -> None:
@@ -343,7 +343,7 @@ class Loop:
 
 
 def test_coroutines_finish_each_record_once_in_the_order_of_its_key() -> None:
-    """Workers that wait in their handlers run at the same time; no record is lost or doubled."""
+    """Workers that wait in their handlers run at the same time; no record is lost or repeated."""
     work = work_of()
     seen: list[tuple[bytes, int]] = []
     most = 0
@@ -370,7 +370,7 @@ def test_coroutines_finish_each_record_once_in_the_order_of_its_key() -> None:
 
 
 def test_cancelled_coroutine_fails_its_record_only() -> None:
-    """A cancellation ends the call of one task; its worker continues with other records, and the record is retried."""
+    """A cancellation ends one call; its worker continues with other records, and the record is retried."""
     work = work_of()
     attempts: Counter[int] = Counter()
     errors: list[BaseException | None] = []
@@ -401,11 +401,11 @@ def test_record_whose_coroutine_the_program_cancels_is_not_dead_lettered() -> No
         attempts[task.attempt] += 1
         await asyncio.Event().wait()
 
-    def bury(task: Task) -> Collection[OutputRecord]:
+    def write_dead_letter(task: Task) -> Collection[OutputRecord]:
         dead.append(task)
         return ()
 
-    loop = Loop(work, handle, 1, bury)
+    loop = Loop(work, handle, 1, write_dead_letter)
     work.admit(records("a"))
     for attempt in (1, 2, 3):
         wait_until(lambda attempt=attempt: attempts[attempt], f"attempt {attempt}")  # type: ignore[misc]
@@ -436,19 +436,19 @@ def test_idle_coroutine_workers_continue_after_the_program_cancels_them() -> Non
 
 
 def test_dead_letter_of_a_coroutine_counts_although_the_program_cancels_its_worker() -> None:
-    """A dead letter that is being written continues, and its record is finished afterwards."""
+    """A dead letter that is being written is completed, and then its record is finished."""
     work = work_of(has_target=True)
     is_writing, may_end = threading.Event(), threading.Event()
 
     async def handle(_: Task) -> None:
         raise ValueError("broken")
 
-    def bury(_: Task) -> Collection[OutputRecord]:
+    def write_dead_letter(_: Task) -> Collection[OutputRecord]:
         is_writing.set()
         may_end.wait()
         return ()
 
-    loop = Loop(work, handle, 1, bury)
+    loop = Loop(work, handle, 1, write_dead_letter)
     work.admit(records("a"))
     is_writing.wait()
     loop.cancel_all()
@@ -481,13 +481,13 @@ def test_end_of_an_own_event_loop_cancels_its_tasks() -> None:
 
 
 def test_dead_letter_that_takes_long_does_not_count_as_a_handler_beyond_its_timeout() -> None:
-    """The timeout limits handlers: a slow target for dead letters does not make the processor stop."""
+    """The timeout applies to handlers, so a slow dead-letter target does not make the processor stop."""
     work = work_of(has_target=True)
     work.admit(records("a", "b"))
     with work.lock:
         failed, running = (work.take() for _ in range(2))
     assert failed is not None
-    failed.attempt = 3  # the last one of the policy
+    failed.attempt = 3  # the last attempt of the policy
     assert work.failed(failed, ValueError("poison"))
     now = failed.began_at + 1000.0
     assert work.scheduler.overdue(now, 1.0) == [running]
