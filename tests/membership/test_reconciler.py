@@ -68,7 +68,7 @@ def test_on_assign_receives_only_the_added_partitions() -> None:
     assert (scene.owned, scene.all(PausePartitions)) == (named(A0, A1, A2), [])
 
 
-def test_same_target_again_is_no_reconciliation() -> None:
+def test_repeated_target_starts_no_reconciliation() -> None:
     """M32: A response with the same assignment calls no callback and leaves the member STABLE."""
     scene = stable(A0, A1)
     scene.with_heartbeat_in_flight().answer(1, [A1, A0])

@@ -283,7 +283,7 @@ def test_topic_that_the_coordinator_refuses_is_raised_once_by_name() -> None:
     assert raised(scene) == [("closed", 29)]
 
 
-def test_refusal_beside_a_pattern_is_raised_unchanged() -> None:
+def test_refusal_of_a_subscription_with_a_pattern_is_raised_unchanged() -> None:
     """The list of all topics omits topics that may not be described, so the refusal is raised without a name."""
     scene = joining("closed", pattern="^open").reject(Verdict.REPORT, NOT_AUTHORIZED)
     assert raised(scene) == [(None, 29)]

@@ -132,7 +132,7 @@ def test_error_is_over_when_the_coordinator_confirms_the_member() -> None:
     assert over.present_error is None
 
 
-def test_heartbeat_without_an_answer_is_the_present_error_until_a_heartbeat_is_answered() -> None:
+def test_heartbeat_without_an_answer_is_the_current_error_until_a_heartbeat_is_answered() -> None:
     """The view names the cause of a coordinator lookup from the lookup's first moment."""
     scene = stable(A0).with_heartbeat_in_flight().drop()
     dropped_at, lasting = scene.now, scene.view
@@ -145,7 +145,7 @@ def test_heartbeat_without_an_answer_is_the_present_error_until_a_heartbeat_is_a
     assert (over.last_error, over.last_error_over_at) == (UNANSWERED, over_at)
 
 
-def test_broken_connection_to_the_coordinator_is_the_present_error() -> None:
+def test_broken_connection_to_the_coordinator_is_the_current_error() -> None:
     """A member in its group looks the coordinator up, and the view names the cause."""
     scene = stable(A0).feed(CoordinatorLost(reason="disconnected"))
     assert (scene.view.present_error, scene.view.last_error_at) == (UNANSWERED, scene.now)
@@ -153,21 +153,21 @@ def test_broken_connection_to_the_coordinator_is_the_present_error() -> None:
     assert scene.answer().view.present_error is None
 
 
-def test_commit_without_an_answer_is_the_present_error() -> None:
+def test_commit_without_an_answer_is_the_current_error() -> None:
     """A commit may be the first request to which the coordinator does not respond."""
     scene = stable(A0).feed(CommitRequested(commit_id=1, offsets=at(1, A0), timeout_s=60.0))
     scene.feed(CommitFailed(commit_id=1, reason="disconnected"))
     assert scene.view.present_error == UNANSWERED
 
 
-def test_lookup_error_stays_present_when_more_requests_get_no_answer() -> None:
+def test_lookup_error_stays_current_when_more_requests_get_no_answer() -> None:
     """A failed lookup explains more than the requests that were in flight when it began, so its error stays."""
     scene = stable(A0).with_heartbeat_in_flight().feed(CoordinatorLost(reason="closed"))
     scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).drop()
     assert scene.view.present_error == AWAY
 
 
-def test_error_of_a_fenced_member_stays_present_when_the_connection_breaks() -> None:
+def test_error_of_a_fenced_member_stays_current_when_the_connection_breaks() -> None:
     """The view keeps the error that fenced the member, because it explains the state."""
     scene = fenced()
     error = scene.view.last_error

@@ -220,7 +220,7 @@ def test_long_message_is_shortened_to_its_beginning() -> None:
     assert message.endswith(b"bytes omitted ...]")
 
 
-def test_record_without_room_keeps_origin_and_exception() -> None:
+def test_record_without_space_keeps_origin_and_exception() -> None:
     """If necessary, all texts and the headers of Connect are omitted; the origin and the exception's class remain."""
     headers = dict(headers_of(record([("trace", b"1")]), failure(), 1, "g", most_bytes=0))
     assert "trace" in headers

@@ -153,7 +153,7 @@ def result_of(handler: RecordHandler) -> object:
         (Handling.of_class, (RECORD, CONTEXT)),
     ],
 )
-def test_function_receives_the_record_and_the_context_if_it_asks_for_it(
+def test_function_receives_the_record_and_the_context_if_it_has_a_parameter_for_it(
     given: Callable[..., object], expected: object
 ) -> None:
     """A required second parameter, or one that is named context, receives the context; others keep their defaults."""

@@ -100,9 +100,7 @@ def test_handlers_beyond_their_timeout_are_stuck_with_their_stacks(scheduler: Sc
 
 
 @pytest.mark.parametrize("has_failed", [True, False])
-def test_handler_of_a_partition_that_was_given_up_is_stuck_until_it_ends(
-    scheduler: Scheduler, *, has_failed: bool
-) -> None:
+def test_handler_of_a_released_partition_is_stuck_until_it_ends(scheduler: Scheduler, *, has_failed: bool) -> None:
     """The thread still runs, although the partition was released and its result is ignored; only a restart ends it."""
     work = Work(
         scheduler,

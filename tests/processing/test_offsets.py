@@ -284,7 +284,7 @@ def test_truncation_between_owners_drops_unfinished_records_that_no_longer_exist
     assert (offsets.base, offsets.unfinished) == (104, 1)
 
 
-def test_higher_leader_epoch_after_the_finished_records_is_no_truncation() -> None:
+def test_higher_leader_epoch_after_the_finished_records_is_not_a_truncation() -> None:
     """Only records that the earlier owner could have received show a truncation."""
     offsets = with_finished(100, 105, leader_epoch=3)
     started(offsets, 100, leader_epoch=2)
@@ -312,7 +312,7 @@ def test_commit_follows_the_consumer_to_an_earlier_offset() -> None:
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_start_without_room_for_metadata_allows_only_the_base() -> None:
+def test_start_without_space_for_metadata_allows_only_the_base() -> None:
     """With a limit of 0 or 10 characters, the records of a partition run one after another."""
     for capacity in (0, 10):
         offsets = owner(capacity=capacity)
@@ -324,7 +324,7 @@ def test_start_without_room_for_metadata_allows_only_the_base() -> None:
         assert offsets.to_commit() == OffsetAndMetadata(offset=103)
 
 
-def test_start_lets_a_started_record_start_again() -> None:
+def test_start_allows_a_started_record_to_start_again() -> None:
     """A retry needs no additional space in the metadata."""
     offsets = owner(capacity=40)
     for offset in range(100, 10_000):
@@ -358,7 +358,7 @@ def test_start_uses_most_of_the_limit_and_never_more(capacity: int, every: int) 
 
 
 @pytest.mark.parametrize("every", [2, 20])
-def test_restart_returns_the_room_of_forgotten_offsets(every: int) -> None:
+def test_restart_frees_the_space_of_forgotten_offsets(every: int) -> None:
     """After a restart at an earlier offset, as many records may start as for a new owner in the same state."""
     offsets, other = owner(0, 64), owner(0, 64)
     for one, received in ((offsets, 5000), (other, 4)):

@@ -49,7 +49,7 @@ def test_handler_with_another_return_value_is_refused_with_its_name(returned: ob
     assert str(refused.value).startswith(message)
 
 
-def test_output_above_the_size_limit_is_refused_where_it_was_returned() -> None:
+def test_output_above_the_size_limit_is_refused_when_the_handler_returns_it() -> None:
     """The size is that of key and value in bytes; librdkafka would reject the record only when it is written."""
     assert len(outputs_of(OutputRecord("invoices", "\u00e9" * 4, b"kk"), "handle", 10)) == 1
     with pytest.raises(OutputError) as refused:

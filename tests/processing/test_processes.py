@@ -359,7 +359,7 @@ def test_process_ignores_what_is_sent_to_the_whole_program(start: Start) -> None
     assert start(handlers.send_signals).call(record_at(), CONTEXT) == "True set()\n"
 
 
-def test_process_has_a_group_of_its_own(start: Start) -> None:
+def test_worker_process_has_its_own_group(start: Start) -> None:
     """Ctrl-C and signals to the program's group do not reach the process."""
     worker = start(handlers.group_of)
     assert worker.call(record_at(), CONTEXT) == (worker.pid, worker.pid)

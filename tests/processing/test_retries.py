@@ -62,7 +62,7 @@ def test_default_policy_makes_ten_attempts_with_growing_waits_up_to_thirty_secon
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ConfigurationError("a", "b", "c")])
-def test_default_policy_gives_up_errors_that_return_with_each_attempt(error: BaseException) -> None:
+def test_default_policy_does_not_retry_permanent_errors(error: BaseException) -> None:
     """Exits and configuration errors are not retried; all other exceptions are."""
     assert RetryPolicy.from_argument(None).after(1, error, 0.0) is None
 
@@ -136,7 +136,7 @@ def test_rejected_result_raises_retry_error_at_the_end() -> None:
         (lambda _: True, True),
     ],
 )
-def test_policy_knows_whether_it_judges_results(rule: Callable[[RetryCallState], bool], judges: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_policy_reports_whether_it_judges_results(rule: Callable[[RetryCallState], bool], judges: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """Rules about exceptions only are not evaluated after a successful attempt."""
     policy = policy_of(retry=rule)
     assert policy.judges_results == judges
@@ -164,7 +164,7 @@ ENDLESS = tenacity.stop_never
         (Retrying(retry=lambda _: True), False),
     ],
 )
-def test_policy_knows_whether_it_never_ends(retrying: BaseRetrying, never_ends: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_policy_reports_whether_it_never_ends(retrying: BaseRetrying, never_ends: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """A policy never ends if nothing stops it and it retries after every error; a program's rule may reject some."""
     assert RetryPolicy(retrying).never_ends == never_ends
 
@@ -216,7 +216,7 @@ def test_argument_may_be_a_policy_a_decorator_or_a_decorated_function(made: Call
     "wrong",
     [5, "3", False, Retrying, stop_after_attempt(3), wait_fixed(1), print, partial(print), lambda handler: handler],
 )
-def test_argument_that_is_no_policy_raises_error_with_an_example(wrong: object) -> None:
+def test_argument_that_is_not_a_policy_raises_error_with_an_example(wrong: object) -> None:
     """The error shows a policy; a function that is not tenacity's is never called."""
     with pytest.raises(ArgumentTypeError, match=r"^retry=.*tenacity\.Retrying\(stop=") as raised:
         RetryPolicy.from_argument(wrong)

@@ -76,7 +76,7 @@ def test_durations_are_seconds_or_timedeltas() -> None:
 
 
 @pytest.mark.parametrize("unlimited", [None, math.inf])
-def test_handler_timeout_of_none_is_no_limit(unlimited: float | None) -> None:
+def test_handler_timeout_of_none_disables_the_limit(unlimited: float | None) -> None:
     """None and infinity disable the limit; without the option, max.poll.interval.ms limits a handler."""
     assert settings_of(handler_timeout=unlimited).handler_timeout_s is None
     assert settings_of({"max.poll.interval.ms": 5000}).handler_timeout_s == 5.0

@@ -295,7 +295,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_static_member_without_a_share_of_its_generation_loses_its_partitions_in_a_later_one(
+def test_static_member_without_an_assignment_of_its_generation_loses_its_partitions_in_a_later_one(
     move: Callable[[ClassicScene], ClassicScene],
 ) -> None:
     """A coordinator that takes over may reuse the number of an unwritten generation, without this member."""
@@ -322,13 +322,13 @@ def test_member_whose_sync_meets_the_next_rebalance_keeps_its_partitions(instanc
     assert (scene.gather(3).state, scene.owned) == (S.SYNCING, {A0, A1})
 
 
-def test_dynamic_member_without_a_share_of_its_generation_keeps_its_partitions() -> None:
+def test_dynamic_member_without_an_assignment_of_its_generation_keeps_its_partitions() -> None:
     """A coordinator that takes over removes a dynamic member that misses a generation."""
     scene = joins_again(no_answer(stable(A0, A1).rebalance().gather(2)))
     assert (scene.gather(3).state, scene.owned) == (S.SYNCING, {A0, A1})
 
 
-def test_static_member_without_a_share_of_its_generation_uses_the_one_of_its_share() -> None:
+def test_static_member_without_an_assignment_of_its_generation_uses_the_last_assigned_generation() -> None:
     """Heartbeats and commits name the generation in which the member received its partitions.
 
     Another generation may have the newer number. If the member sent that number, the coordinator would confirm

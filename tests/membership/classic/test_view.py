@@ -88,7 +88,7 @@ def test_view_shows_the_protocol_of_the_group() -> None:
     assert joining().gather(1, leader="").member.view().group_protocol is GroupProtocol.CONSUMER
 
 
-def test_request_without_an_answer_is_the_present_error_until_a_heartbeat_is_answered() -> None:
+def test_request_without_an_answer_is_the_current_error_until_a_heartbeat_is_answered() -> None:
     """The view names the cause of a coordinator lookup from its first moment, for heartbeats and joins."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="silent")
     scene = stable(A0)

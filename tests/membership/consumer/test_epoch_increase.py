@@ -88,7 +88,7 @@ def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
     assert [beat.member_epoch for beat in scene.beats] == [0]
 
 
-def test_refused_temporary_member_costs_the_token_and_not_the_partitions() -> None:
+def test_member_whose_temporary_member_is_refused_has_partitions_but_no_token() -> None:
     """The member consumes without a fencing token, and one warning has the reason."""
     scene = refused()
     assert "could not be increased (GROUP_MAX_SIZE_REACHED" in scene.all(Warned)[-1].message
@@ -110,7 +110,7 @@ def test_lost_responses_of_the_temporary_member_are_repeated() -> None:
     assert sent(scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)) == [("member-1", "i", 7)]
 
 
-def test_member_that_leaves_takes_its_temporary_member_along() -> None:
+def test_leave_of_a_member_includes_its_temporary_member() -> None:
     """The temporary member also leaves. The response to its join, which arrives later, changes nothing."""
     scene = admitted()
     in_flight = scene.request_id

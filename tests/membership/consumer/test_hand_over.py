@@ -178,7 +178,7 @@ def test_join_after_the_release_needs_no_other_request() -> None:
     assert not any(beat.expected or beat.is_consumer_group for beat in scene.new(SendHeartbeat))
 
 
-def test_join_after_a_failed_description_looks_for_a_classic_group() -> None:
+def test_join_after_a_failed_description_checks_for_a_classic_group() -> None:
     """The last member may have left meanwhile, so the group may be a classic one now."""
     scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
@@ -610,7 +610,7 @@ def test_predecessor_of_a_pool_that_is_replaced_during_its_release_waits_for_ano
     assert (scene.finish().state, scene.new_beats) == (S.JOINING, [])
 
 
-def test_predecessor_reads_its_announcement_once_a_second_and_seldom_without_the_right() -> None:
+def test_predecessor_reads_its_announcement_once_a_second_and_rarely_without_permission() -> None:
     """Without READ on the helper group, the broker's refusal is logged once."""
     scene = stable(A0, instance_id="i", conflict_policy=ConflictPolicy.HAND_OVER, max_poll_interval_s=1e6)
     read(scene.until(lambda s: bool(s.new(ReadAnnouncements))))

@@ -154,7 +154,7 @@ def test_takeover_describes_releases_the_holder_and_joins() -> None:
     assert scene.answer(5, {A0}).settle().state is S.STABLE
 
 
-def test_takeover_without_the_right_to_describe_uses_the_error_message() -> None:
+def test_takeover_without_describe_permission_uses_the_error_message() -> None:
     """Rules 3.3: The holder named in the error's message is the fallback."""
     scene = not_described(conflict())
     assert (sent(scene), scene.new(Warned)) == ([("former", "i", -2)], [])
@@ -457,7 +457,7 @@ def test_waiting_member_spends_a_twentieth_of_its_time_on_descriptions(round_tri
     assert next_description(scene).now - described_at == pytest.approx(interval_s)
 
 
-def test_member_that_waits_without_the_right_to_describe_repeats_the_join_with_a_backoff() -> None:
+def test_member_that_waits_without_describe_permission_repeats_the_join_with_a_backoff() -> None:
     """Brokers log each refused join, so joins are repeated less often than descriptions; the log warns once at most."""
     scene = conflict(ConflictPolicy.WAIT)
     joined_at = []
@@ -630,7 +630,7 @@ def test_pool_without_a_free_id_fails_with_policy_fail() -> None:
     assert "all 3 ids of group.instance.id.pool are held" in scene.new(RaiseToApplication)[0].error.message
 
 
-def test_pool_without_the_right_to_describe_tries_each_id() -> None:
+def test_pool_without_describe_permission_tries_each_id() -> None:
     """The coordinator refuses held ids. When it has refused all, the member waits."""
     scene = not_described(joining(instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT))
     tried = [scene.beats[-1].instance_id]
@@ -831,7 +831,7 @@ def test_poll_interval_longer_than_the_session_warns(poll_s: float, warnings: in
     assert len(scene.all(Warned)) == warnings
 
 
-def test_leave_without_return_is_no_absence() -> None:
+def test_leave_without_return_does_not_count_as_absence() -> None:
     """A member that leaves with -1 keeps no place."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
     scene.leave(LeaveOption.LEAVE).settle().after(60.0).subscribe("orders").poll().with_heartbeat_in_flight().answer(

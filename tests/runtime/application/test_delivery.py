@@ -111,7 +111,7 @@ def lease_over(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop", "is_whole"), [(nothing, True), (order, False), (lease_over, False)])
-def test_gather_hands_out_a_whole_batch_only_if_nothing_stops_delivery(
+def test_gather_returns_a_whole_batch_only_if_nothing_stops_delivery(
     scene: Scene, stop: Callable[[Scene], None], *, is_whole: bool
 ) -> None:
     """A batch that bypasses the buffer would escape a revocation or the end of the lease."""

@@ -58,7 +58,7 @@ class TakenMeanwhile(HandOutQueue[Callable[[], object]]):
         return True
 
 
-def test_report_that_another_polling_thread_took_is_no_error() -> None:
+def test_report_that_another_polling_thread_took_is_not_an_error() -> None:
     """If two threads poll and find the same report, one calls the callback and the other returns."""
     reports = Reports(WakeUp())
     reports.waiting = TakenMeanwhile()

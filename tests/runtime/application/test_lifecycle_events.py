@@ -255,7 +255,7 @@ consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_l
         ("consumer.on_event(print)", ""),
     ],
 )
-def test_on_event_lets_the_interpreter_exit_cleanly(rest: str, said: str) -> None:
+def test_on_event_allows_a_clean_exit_of_the_interpreter(rest: str, said: str) -> None:
     """The close is reported, a callback that never returns is abandoned, and nothing is written to stderr."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM + rest], capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -34,7 +34,7 @@ def send_while_main_waits(fair_lock: FairLock, number: signal.Signals, handled: 
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
-def test_fair_lock_lets_a_waiting_thread_in_before_a_returning_one() -> None:
+def test_fair_lock_prefers_a_waiting_thread_to_a_returning_one() -> None:
     """If a thread acquires and releases the lock in a loop, as a poll does, a waiting thread acquires it next."""
     fair_lock = FairLock()
     got_in = threading.Event()
@@ -70,7 +70,7 @@ def test_fair_lock_is_reentrant_while_another_thread_waits() -> None:
     assert not fair_lock.is_mine()
 
 
-def test_fair_lock_lets_a_signal_handler_in_while_its_thread_waits() -> None:
+def test_fair_lock_is_available_to_a_signal_handler_while_its_thread_waits() -> None:
     """The interrupted thread waits for the lock, and its signal handler acquires the lock first."""
     fair_lock = FairLock()
     entered: list[bool] = []

@@ -52,7 +52,7 @@ def test_order_queue_returns_an_order_again_until_it_is_performed(line: Line) ->
     assert (line.wake_up.is_set, orders.has_waiting) == (False, False)
 
 
-def test_order_queue_hands_awaited_commits_over_and_keeps_the_other_orders(line: Line) -> None:
+def test_order_queue_passes_on_awaited_commits_and_keeps_the_other_orders(line: Line) -> None:
     """A commit without a waiting call is performed in its place, where on_commit is called."""
     awaited: list[int] = []
 

@@ -213,7 +213,7 @@ report(guardian.pid)
         assert app.read_words() == ["None"]
 
 
-def test_guardian_that_keeps_dying_is_given_up_after_five_starts(
+def test_guardian_that_keeps_dying_is_started_five_times_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application continues without a guardian."""

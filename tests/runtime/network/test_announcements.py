@@ -93,7 +93,7 @@ def test_withdrawn_announcement_is_read_as_none() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"v":2}', "[]"])
-def test_foreign_metadata_is_no_announcement(text: str) -> None:
+def test_foreign_metadata_is_not_an_announcement(text: str) -> None:
     """Another program or another version may have committed this metadata."""
     found, _ = exchanged(
         Helper(fetch_answer_v9({T0: (5, 0)}, group=HELPER, metadata=text)),
@@ -109,7 +109,7 @@ def test_partition_without_a_commit_has_no_announcement() -> None:
 
 
 @pytest.mark.parametrize(("code", "is_refused"), [(14, False), (16, False), (NOT_AUTHORIZED, True)])
-def test_refused_read_is_final_only_without_the_right(code: int, is_refused: bool) -> None:  # noqa: FBT001
+def test_refused_read_is_final_only_without_permission(code: int, is_refused: bool) -> None:  # noqa: FBT001
     """The next request looks the coordinator up again, because another broker may coordinate the group."""
 
     async def act(announcements: Announcements) -> tuple[AnnouncementsRead | AnnouncementsNotRead, object]:
@@ -123,7 +123,7 @@ def test_refused_read_is_final_only_without_the_right(code: int, is_refused: boo
 
 
 @pytest.mark.parametrize(("code", "is_refused"), [(14, False), (16, False), (NOT_AUTHORIZED, True)])
-def test_refused_write_is_final_only_without_the_right(code: int, is_refused: bool) -> None:  # noqa: FBT001
+def test_refused_write_is_final_only_without_permission(code: int, is_refused: bool) -> None:  # noqa: FBT001
     """A write is refused permanently in the same cases as a read."""
 
     async def act(announcements: Announcements) -> tuple[AnnouncementWritten | AnnouncementNotWritten, object]:
@@ -136,7 +136,7 @@ def test_refused_write_is_final_only_without_the_right(code: int, is_refused: bo
     assert len(broker.requests(FIND)) == 2
 
 
-def test_lost_connection_is_no_refusal() -> None:
+def test_lost_connection_is_not_a_refusal() -> None:
     """Each request is sent once; the core repeats it, and the coordinator is looked up again."""
 
     async def act(

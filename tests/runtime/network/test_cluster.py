@@ -248,7 +248,7 @@ def test_list_offsets_waits_for_a_new_topic() -> None:
         assert listed(broker) == {T0: 1, T1: 1}
 
 
-def test_list_offsets_returns_known_offsets_beside_a_partition_without_a_leader() -> None:
+def test_list_offsets_returns_known_offsets_although_a_partition_has_no_leader() -> None:
     """When the timeout ends, known offsets are returned with the latest error of each other partition."""
     with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, leaders=(1, -1))}) as broker:
         found = next(

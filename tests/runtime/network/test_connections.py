@@ -100,7 +100,7 @@ def test_connections_are_shared_by_broker_and_purpose() -> None:
         assert with_connections(act) == [True, False, True]
 
 
-def test_blocked_connection_gets_another_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_connection_gets_an_additional_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request without a response blocks its connection for other clients; its own client stays there, in order."""
     monkeypatch.setattr(connections, "BLOCKED_AFTER_S", 0.0)
     monkeypatch.setattr(connections, "_ADDITIONAL_WAIT_S", PATIENCE_S)
@@ -215,7 +215,7 @@ def test_rebalance_has_a_connection_for_each_member_which_ends_with_it() -> None
         assert with_connections(act) == [False, True, False, True]
 
 
-def test_connection_attempt_is_shared_and_survives_a_caller_that_gives_up() -> None:
+def test_connection_attempt_is_shared_and_survives_the_timeout_of_a_caller() -> None:
     """One attempt serves all callers, and the timeout of one caller does not end it for the others."""
     gate = Gate()
 
@@ -236,7 +236,7 @@ def test_connection_attempt_is_shared_and_survives_a_caller_that_gives_up() -> N
         assert len(broker.requests(API_VERSIONS)) == 1
 
 
-def test_first_of_tries_the_next_broker_beside_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_of_tries_the_next_broker_while_another_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that does not respond has a head start; then the next broker is tried in parallel."""
     monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
 
@@ -298,7 +298,7 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
     assert [low - grace_s <= wait <= high for wait, (low, high) in zip(waits, expected, strict=True)] == [True] * 6
 
 
-def test_clear_backoff_lets_the_broker_be_tried_at_once() -> None:
+def test_clear_backoff_allows_an_immediate_attempt() -> None:
     """A broker's backoff ends when another broker returns its address."""
 
     async def act(pool: Connections) -> bool:

@@ -144,7 +144,7 @@ def test_heartbeat_after_a_timeout_uses_a_new_connection() -> None:
         assert first == lost != found
 
 
-def test_heartbeats_and_commits_share_a_connection_of_their_own() -> None:
+def test_heartbeats_and_commits_share_a_separate_connection() -> None:
     """No other request uses the group's connection, and its requests keep their order."""
 
     async def act(client: Cluster) -> None:

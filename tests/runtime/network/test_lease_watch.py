@@ -59,7 +59,7 @@ def test_next_lease_of_a_consumer_is_watched_like_the_first() -> None:
         assert one.was_set.wait(PATIENCE_S)
 
 
-def test_lease_in_a_forked_child_is_watched_by_a_thread_of_its_own() -> None:
+def test_lease_in_a_forked_child_is_watched_by_a_separate_thread() -> None:
     """The child inherits neither the parent's leases nor the state of the thread that watches them."""
     leases, parents, one = LeaseWatch(), RecordingWakeUp(), RecordingWakeUp()
     leases.watch(parents, time.monotonic() + PATIENCE_S)

@@ -310,7 +310,7 @@ def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, 
 # ---- requests that a join makes unnecessary --------------------------------------------------------------------------
 
 
-def test_join_to_a_described_group_looks_for_no_classic_group() -> None:
+def test_join_to_a_described_group_does_not_check_for_a_classic_group() -> None:
     """A group with members of the consumer protocol is not a classic group."""
     outcome, sent = requested(group(members=2), replace(static(), refuse_conversion=True, is_consumer_group=True))
     assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])

@@ -125,7 +125,7 @@ def journal_of(receivers: Receivers, *effects: GroupEffect) -> list[tuple[str, o
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_feed_hands_over_each_pair_of_effects_in_the_order_of_the_contract(
+def test_feed_delivers_each_pair_of_effects_in_the_order_of_the_contract(
     receivers: Receivers, kind: type[GroupEffect]
 ) -> None:
     """Observers receive effects first, then the application with the event's view, then the network, each in order."""
@@ -144,7 +144,7 @@ def test_feed_hands_over_each_pair_of_effects_in_the_order_of_the_contract(
         assert all(place > journal.index(entry) for _, place in requests for entry in of_event)
 
 
-def test_feed_hands_over_all_effects_before_the_next_event(receivers: Receivers) -> None:
+def test_feed_delivers_all_effects_before_the_next_event(receivers: Receivers) -> None:
     """The member receives the next event after observers and application have received all effects."""
     journal = journal_of(receivers, *map(effect_of, sorted(APPLICATION | OBSERVER, key=lambda kind: kind.__name__)))
     assert journal[-1][:2] == ("member", NEXT_EVENT)

@@ -96,7 +96,7 @@ def test_sample_reports_new_polls_once_and_whether_records_were_delivered(loop: 
         pytest.param(adding().finish(failed=True), 120, id="waits for a poll to call on_assign again"),
     ],
 )
-def test_sampler_reports_polls_seldom_unless_a_callback_raised(loop: VirtualLoop, scene: Scene, most: int) -> None:
+def test_sampler_reports_polls_rarely_unless_a_callback_raised(loop: VirtualLoop, scene: Scene, most: int) -> None:
     """A report every three seconds is enough for max.poll.interval.ms, but a callback that raised is repeated soon."""
     polls = count(1)
     reports = Reports(loop, lambda: (next(polls), 0), scene)

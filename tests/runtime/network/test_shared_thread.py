@@ -99,7 +99,7 @@ def test_members_share_a_thread_and_connections(
     assert (len(shared_threads()), connections_to(broker) >= before + 2) == (1, True)
 
 
-def test_member_with_a_thread_of_its_own_shares_nothing(join: Join) -> None:
+def test_member_with_its_own_thread_shares_nothing(join: Join) -> None:
     """The configuration is membership.threads=own."""
     shared, own = join("shared"), join("own", shares_thread=False)
     poll_until(lambda: shared.owns(6) and own.owns(6), "all partitions of each group", shared, own)
@@ -109,7 +109,7 @@ def test_member_with_a_thread_of_its_own_shares_nothing(join: Join) -> None:
     assert len(shared_threads()) == 1
 
 
-def test_end_of_one_member_does_not_concern_the_others(broker: ScriptedBroker, join: Join) -> None:
+def test_end_of_one_member_does_not_affect_the_others(broker: ScriptedBroker, join: Join) -> None:
     """A closed member leaves, and its timers and requests end; the other members keep thread, connections and state."""
     one, other = join("one"), join("other")
     poll_until(lambda: one.owns(6) and other.owns(6), "all partitions of each group", one, other)
@@ -250,7 +250,7 @@ def test_changed_credentials_of_one_member_do_not_reach_another() -> None:
     assert own.security.sasl == one.sasl
 
 
-def test_member_that_is_fenced_does_not_concern_another(script: CoordinatorScript, join: Join) -> None:
+def test_member_that_is_fenced_does_not_affect_another(script: CoordinatorScript, join: Join) -> None:
     """An error in a response belongs to the member that sent the request."""
     one, other = join("one"), join("other")
     poll_until(lambda: one.owns(6) and other.owns(6), "all partitions of each group", one, other)

@@ -334,7 +334,7 @@ def test_tls_context_with_certificate_text_raises_without_a_temporary_folder(
         tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
 
 
-def test_tls_context_explains_a_peer_that_does_not_speak_tls() -> None:
+def test_tls_context_explains_a_peer_that_does_not_use_tls() -> None:
     """A plaintext listener responds with bytes that are not a TLS record."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls_context(TlsSettings()).wrap_bio(to_client, to_server, server_hostname="localhost")

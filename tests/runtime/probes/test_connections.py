@@ -95,7 +95,7 @@ def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, m
         assert received(silent) == b""
 
 
-def test_probe_is_answered_beside_a_thousand_silent_connections(at: ListenAddress) -> None:
+def test_probe_is_answered_despite_a_thousand_silent_connections(at: ListenAddress) -> None:
     """The oldest connections are closed, so that few are open at any time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))

@@ -124,7 +124,7 @@ def test_probes_end_with_a_consumer_that_was_dropped() -> None:
     assert is_free(at)
 
 
-def test_probes_are_answered_beside_a_busy_thread() -> None:
+def test_probes_are_answered_while_another_thread_is_busy() -> None:
     """Python gives each thread its turn; only code that holds the GIL would delay a response."""
     probes, watched, is_over = ProbeThread(), WatchedConsumer(), threading.Event()
     probes.attend(HTTP, watched)

@@ -16,7 +16,7 @@ from tests.membership.builders import A0, A1, B0, Scene, at, fenced, named, revo
 from tests.membership.classic import scene as classic
 
 
-def given_up(**settings: object) -> Scene:
+def released(**settings: object) -> Scene:
     """STABLE with A0, after the release of A1."""
     return stable(A0, A1, **settings).target(2, A0).settle()
 
@@ -35,15 +35,15 @@ def errors(scene: Scene | classic.ClassicScene) -> dict[TopicPartition, BrokerEr
 # ---- refused --------------------------------------------------------------------------------------------------------
 
 
-def test_commit_of_a_given_up_partition_is_refused_at_once() -> None:
+def test_commit_of_a_released_partition_is_refused_at_once() -> None:
     """No request is sent, and the commit ends with ASSIGNMENT_LOST."""
-    scene = given_up().commit(5, A1)
+    scene = released().commit(5, A1)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
 
 
-def test_commit_of_a_given_up_and_an_owned_partition_commits_the_owned_one() -> None:
+def test_commit_of_a_released_and_an_owned_partition_commits_the_owned_one() -> None:
     """The request contains the owned partition; the result has an error for the other one only."""
-    scene = given_up().commit(5, A0, A1).committed()
+    scene = released().commit(5, A0, A1).committed()
     assert sent(scene) == [named(A0)]
     assert errors(scene) == dict.fromkeys(named(A0)) | dict.fromkeys(named(A1), ASSIGNMENT_LOST)
 
@@ -85,38 +85,38 @@ def test_commit_while_on_revoke_runs_is_sent() -> None:
 
 def test_commit_of_a_regained_partition_is_sent() -> None:
     """The coordinator assigned the partition to this member again, so no other member owns it."""
-    scene = given_up().target(3, A0, A1).settle().commit(5, A1)
+    scene = released().target(3, A0, A1).settle().commit(5, A1)
     assert sent(scene) == [named(A1)]
 
 
 def test_commit_of_a_partition_that_returns_is_refused_before_on_assign() -> None:
     """The commit belongs to the earlier assignment; an owner in between may have committed newer offsets."""
-    scene = given_up().target(3, A0, A1).commit(5, A1)
+    scene = released().target(3, A0, A1).commit(5, A1)
     assert (sent(scene), errors(scene)) == ([], dict.fromkeys(named(A1), ASSIGNMENT_LOST))
 
 
 def test_commit_inside_the_on_assign_of_a_regained_partition_is_sent() -> None:
     """An application may commit the start of a partition in on_assign."""
-    scene = given_up().target(3, A0, A1).offsets().commit(5, A1)
+    scene = released().target(3, A0, A1).offsets().commit(5, A1)
     assert sent(scene) == [named(A1)]
 
 
 def test_commit_of_a_partition_that_the_member_never_owned_is_sent() -> None:
     """Programs may commit offsets on behalf of their group; the coordinator decides."""
-    assert sent(given_up().commit(5, B0)) == [named(B0)]
+    assert sent(released().commit(5, B0)) == [named(B0)]
 
 
-def test_commit_of_a_given_up_partition_that_is_assigned_by_hand_is_sent() -> None:
+def test_commit_of_a_released_partition_that_is_assigned_manually_is_sent() -> None:
     """The application assigned the partition manually in addition to its subscription."""
     offsets = at(5, A1)
-    scene = given_up()
+    scene = released()
     scene.feed(ev.CommitRequested(commit_id=1, offsets=offsets, timeout_s=60.0, by_hand=frozenset(offsets)))
     assert sent(scene) == [named(A1)]
 
 
-def test_commit_of_a_given_up_partition_is_sent_if_the_configuration_allows_it() -> None:
+def test_commit_of_a_released_partition_is_sent_if_the_configuration_allows_it() -> None:
     """With `allow.commit.revoked` the coordinator decides, as with confluent-kafka."""
-    assert sent(given_up(may_commit_revoked=True).commit(5, A1)) == [named(A1)]
+    assert sent(released(may_commit_revoked=True).commit(5, A1)) == [named(A1)]
 
 
 def test_commit_between_on_revoke_and_the_leave_is_sent() -> None:
@@ -127,7 +127,7 @@ def test_commit_between_on_revoke_and_the_leave_is_sent() -> None:
 
 def test_commit_after_a_leave_is_sent_without_member() -> None:
     """A consumer outside a group may commit any partition; the coordinator refuses this while the group has members."""
-    scene = given_up().leave().settle().commit(5, A1)
+    scene = released().leave().settle().commit(5, A1)
     assert [order.member_id for order in scene.all(CommitOffsets)] == [""]
 
 
@@ -139,7 +139,7 @@ def late(scene: classic.ClassicScene, *partitions: TopicPartition) -> classic.Cl
     return scene.feed(ev.CommitRequested(commit_id=1, offsets=classic.at(5, *partitions), timeout_s=60.0))
 
 
-def test_classic_commit_of_a_given_up_partition_is_refused() -> None:
+def test_classic_commit_of_a_released_partition_is_refused() -> None:
     """A cooperative member released the partition, and its next generation has begun."""
     scene = classic.stable(classic.A0, classic.A1).rebalance().gather(2).share(classic.A0).settle().gather(3)
     scene.share(classic.A0).settle()
