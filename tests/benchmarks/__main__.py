@@ -15,7 +15,7 @@ import consumer_membership
 from consumer_membership.devbroker import Backend, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell
-from tests.benchmarks.figures import rolling, spark_recovery
+from tests.benchmarks.figures import growth, many, rolling, spark_recovery
 from tests.benchmarks.table import FIGURES, by_default, in_words, measured
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", type=_name, help=which)
     parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")
     parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
-    cells = f"only this cell of {rolling.NAME} or {spark_recovery.NAME}; may be given again"
-    parser.add_argument(
-        "--cell", action="append", default=[], choices=[*rolling.CELLS, *spark_recovery.CELLS], help=cells
-    )
+    with_cells = (rolling, spark_recovery, growth, many)
+    cells = f"only this cell of {', '.join(figure.NAME for figure in with_cells)}; may be given again"
+    choices = [cell for figure in with_cells for cell in figure.CELLS]
+    parser.add_argument("--cell", action="append", default=[], choices=choices, help=cells)
     parser.add_argument("--seed", type=int, help="of random phases and choices")
     parser.add_argument("--bootstrap", help="an existing broker, instead of one that is started")
     parser.add_argument("--version", help="the version of the broker that is started")

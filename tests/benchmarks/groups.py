@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _READY_S = 60.0
 _LEAVE_S = 60.0
-_GLANCE_S = 0.01
+_CHECK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +141,10 @@ class Group:
         return new
 
 
-def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
-    """The moment since which the members own an even share each and everything together.
+def balanced_at(
+    members: Sequence[GroupMember], timeout_s: float, *, partitions: int = PARTITIONS, check_every_s: float = _CHECK_S
+) -> float:
+    """Return the moment since which each member owns an even share, and all of them own all partitions.
 
     Raises:
         WorkerFailedError: They do not within the time.
@@ -150,7 +152,7 @@ def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
     give_up_at = time.monotonic() + timeout_s
     while True:
         owned = [member.owned() for member in members]
-        if is_balanced([partitions for partitions, _ in owned]):
+        if is_balanced([share for share, _ in owned], partitions):
             return max(since for _, since in owned)
         if time.monotonic() > give_up_at:
             words = "\n".join(one.worker.stderr_tail() for one in members)
@@ -158,7 +160,7 @@ def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
         for one in members:
             if one.worker.said("handled"):
                 raise WorkerFailedError("a member left by itself")
-        time.sleep(_GLANCE_S)
+        time.sleep(check_every_s)
 
 
 def is_balanced(shares: Sequence[frozenset[int]], partitions: int = PARTITIONS) -> bool:

@@ -21,6 +21,7 @@ from tests.benchmarks.figures import (
     crash,
     crash_rounds,
     group_members,
+    growth,
     guardian,
     hand_over,
     handlers,
@@ -118,6 +119,15 @@ ROWS = (
         ),
     ),
     Row(
+        name=growth.NAME,
+        measure=growth.run,
+        compares="ours, raw; 12 to 200 processes, 120 to 10,000 partitions",
+        workers=("member",),
+        unit="s",
+        bounds=tuple(f"48 members, {what}: median at most {limit_s:g} s" for what, limit_s in growth.BOUNDS.items()),
+        is_by_name=True,
+    ),
+    Row(
         name=many.NAME,
         measure=many.run,
         compares="ours, raw, ours with threads of their own; polled seldom and often",
@@ -152,6 +162,7 @@ ROWS = (
         bounds=(
             f"at most {idle.MOST_PER_INTERVAL} heartbeats an interval",
             f"at most {idle.MOST_CPU_PERCENT} % of a core",
+            f"{idle.RECORDS_PER_S} records/s: median at most {idle.FLOWING_FACTOR:g} x raw",
         ),
     ),
     Row(

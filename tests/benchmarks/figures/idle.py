@@ -1,4 +1,4 @@
-"""What a member costs that has nothing to do: heartbeats sent, processor time used."""
+"""What a member costs that has nothing, or almost nothing, to do: heartbeats sent, processor time used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, 
 from tests.benchmarks.groups import Group, GroupMember, balanced_at
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.proxy import ALL_KINDS, HEARTBEATS, CountingProxy
-from tests.benchmarks.samples import Series, at_most
+from tests.benchmarks.samples import Series, at_most, median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.benchmarks.bench import Bench, Side
 
@@ -30,46 +30,54 @@ MOST_PER_INTERVAL = 1.01
 MOST_CPU_PERCENT = 1.0
 _FEWEST_BEATS = 2
 
+RECORDS_PER_S = 12
+FLOWING_FACTOR = 2.0
+
 
 def run(bench: Bench) -> Figure:
-    """Count the requests of members that own 12 empty partitions, on the wire, and read their processor time."""
+    """Count the requests of members that own 12 partitions, on the wire, and read their processor time."""
     sides = (bench.ours(), bench.raw())
     beats = {side: side.series("heartbeats per interval", "") for side in sides}
     shares = {side: side.series("share of a core", "%") for side in sides}
     totals = {side: side.series("requests a second", "/s") for side in sides}
-    topic = bench.topic("idle")
+    flowing = {side: side.series(f"share of a core, {RECORDS_PER_S} records/s", "%") for side in sides}
+    empty, fed = bench.topic("idle"), bench.topic("fed")
     for _ in range(bench.count(2, 1)):
-        with ExitStack() as held:
-            idlers = []
-            for side in sides:
-                with counted_in(beats[side], shares[side], totals[side]):
-                    idlers.append((side, held.enter_context(_idler(bench, side, topic))))
-            time.sleep(_QUICK_SETTLE_S if bench.is_quick else _SETTLE_S)
-            watches = [(side, idler, idler.look()) for side, idler in idlers]
-            time.sleep(_QUICK_WATCH_S if bench.is_quick else _WATCH_S)
-            for side, idler, before in watches:
-                with counted_in(beats[side], shares[side], totals[side]):
-                    _compare(idler, before, beats[side], shares[side], totals[side])
-    ours_beats, ours_share = beats[sides[0]], shares[sides[0]]
+        for side, idler, before in _watched(bench, empty, (beats, shares, totals)):
+            with counted_in(beats[side], shares[side], totals[side]):
+                _compare(idler, before, beats[side], shares[side], totals[side])
+        with bench.streaming(fed, RECORDS_PER_S / PARTITIONS, spread=True):
+            for side, idler, before in _watched(bench, fed, (flowing,)):
+                with counted_in(flowing[side]):
+                    flowing[side].add(_share(before, idler.look()))
+                    tell(f"idle: {flowing[side].label} {flowing[side].values[-1]:.2f} % of a core")
+    ours, raw = sides
     checks = (
         at_most(
             "idle member: no more than one heartbeat an interval",
-            max(ours_beats.values, default=None),
+            max(beats[ours].values, default=None),
             MOST_PER_INTERVAL,
             "an interval",
-            [ours_beats],
+            [beats[ours]],
         ),
         at_most(
             f"idle member: under {MOST_CPU_PERCENT:.0f} % of a core",
-            max(ours_share.values, default=None),
+            max(shares[ours].values, default=None),
             MOST_CPU_PERCENT,
             "%",
-            [ours_share],
+            [shares[ours]],
+        ),
+        at_most(
+            f"{RECORDS_PER_S} records/s: median at most {FLOWING_FACTOR:g} x raw",
+            median_of(flowing[ours]),
+            FLOWING_FACTOR * (median_of(flowing[raw]) or 0.0),
+            "%",
+            [flowing[ours]],
         ),
     )
     return Figure(
-        title="Idle member: 12 empty partitions, poll(1.0) in a loop",
-        series=(*beats.values(), *shares.values(), *totals.values()),
+        title="Idle member: 12 empty partitions, poll(1.0) in a loop; and 12 partitions with a record a second each",
+        series=(*beats.values(), *shares.values(), *totals.values(), *flowing.values()),
         checks=checks,
         notes=(
             (
@@ -78,6 +86,21 @@ def run(bench: Bench) -> Figure:
             ),
         ),
     )
+
+
+def _watched(
+    bench: Bench, topic: str, measured: Sequence[Mapping[Side, Series]]
+) -> Iterator[tuple[Side, Idler, tuple[float, float]]]:
+    """Watch a member of each side at the same time; return it with its time and processor time at the beginning."""
+    with ExitStack() as held:
+        idlers: list[tuple[Side, Idler]] = []
+        for side in measured[0]:
+            with counted_in(*(series[side] for series in measured)):
+                idlers.append((side, held.enter_context(_idler(bench, side, topic))))
+        time.sleep(_QUICK_SETTLE_S if bench.is_quick else _SETTLE_S)
+        watches = [(side, idler, idler.look()) for side, idler in idlers]
+        time.sleep(_QUICK_WATCH_S if bench.is_quick else _WATCH_S)
+        yield from watches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +137,7 @@ def _idler(bench: Bench, side: Side, topic: str) -> Iterator[Idler]:
 
 
 def _compare(idler: Idler, before: tuple[float, float], beats: Series, share: Series, total: Series) -> None:
-    began, cpu = before
+    began, _ = before
     now, cpu_now = idler.look()
     sent = idler.proxy.requests(HEARTBEATS, began, now)
     if len(sent) < _FEWEST_BEATS:
@@ -123,9 +146,14 @@ def _compare(idler: Idler, before: tuple[float, float], beats: Series, share: Se
     if idler.member.owned()[0] != frozenset(range(PARTITIONS)):
         raise WorkerFailedError(f"it lost its assignment: {idler.member.owned()}")
     beats.add(HEARTBEAT_S * len(distances) / sum(distances), distances=distances)
-    share.add((cpu_now - cpu) / (now - began) * 100)
+    share.add(_share(before, (now, cpu_now)))
     total.add(len(idler.proxy.requests(ALL_KINDS, began, now)) / (now - began))
     tell(
         f"idle: {beats.label} {beats.values[-1]:.3f}, {share.values[-1]:.2f} % of a core,"
         f" {total.values[-1]:.1f} requests/s"
     )
+
+
+def _share(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Return the share of a core between two looks, in percent."""
+    return (after[1] - before[1]) / (after[0] - before[0]) * 100

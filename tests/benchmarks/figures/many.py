@@ -15,11 +15,12 @@ from tests.benchmarks.workers import many
 
 if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
-    from tests.benchmarks.samples import Series
+    from tests.benchmarks.samples import Check, Series
 
 NAME = "many"
 
-CONSUMERS, QUICK_CONSUMERS = 150, 50
+CELLS = {"50": 50, "150": 150, "500": 500}
+CONSUMERS, QUICK_CONSUMERS = "150", "50"
 CPU_FACTOR, MORE_THREADS, MORE_FILES = 1.5, 5, 10
 IDLE_S, OFTEN_S = 1.0, 0.02
 """How often each consumer is polled: seldom, and often."""
@@ -44,14 +45,14 @@ class Costs:
     ready: Series
 
     @classmethod
-    def of(cls, side: Side) -> Costs:
-        """Five empty series."""
+    def of(cls, side: Side, count: int) -> Costs:
+        """Return five empty series."""
         return cls(
-            idle=side.series("idle: share of a core", "%"),
-            often=side.series(f"polled every {OFTEN_S * 1000:.0f} ms: share of a core", "%"),
-            threads=side.series("threads", ""),
-            files=side.series("file descriptors", ""),
-            ready=side.series("all have their partitions", "s"),
+            idle=side.series(f"{count}, idle: share of a core", "%"),
+            often=side.series(f"{count}, polled every {OFTEN_S * 1000:.0f} ms: share of a core", "%"),
+            threads=side.series(f"{count}: threads", ""),
+            files=side.series(f"{count}: file descriptors", ""),
+            ready=side.series(f"{count}: all have their partitions", "s"),
         )
 
     @property
@@ -62,10 +63,21 @@ class Costs:
 
 def run(bench: Bench) -> Figure:
     """Create the consumers of each side in turns, and read what their process uses."""
-    count = QUICK_CONSUMERS if bench.is_quick else CONSUMERS
+    counts = [CELLS[name] for name in bench.cells or (QUICK_CONSUMERS if bench.is_quick else CONSUMERS,)]
+    figures = [_of(bench, count) for count in counts]
+    return Figure(
+        title=f"{' and '.join(map(str, counts))} consumers of as many groups in one process, polled by one thread",
+        series=tuple(series for all_series, _ in figures for series in all_series),
+        checks=tuple(check for _, checks in figures for check in checks),
+        notes=(f"idle: each is polled every {IDLE_S:g} s with poll(0); fetch.wait.max.ms=500 on all sides",),
+    )
+
+
+def _of(bench: Bench, count: int) -> tuple[list[Series], list[Check]]:
+    """Measure this number of consumers."""
     raw, ours = bench.raw(**_SAME_WAIT), bench.ours(membership_threads="shared", **_SAME_WAIT)
     sides = (ours, raw, bench.ours("own threads", membership_threads="own", **_SAME_WAIT))
-    costs = {side: Costs.of(side) for side in sides}
+    costs = {side: Costs.of(side, count) for side in sides}
     for _ in range(bench.count(3, 1)):
         for side in sides:
             for every_s in (IDLE_S, OFTEN_S):
@@ -77,12 +89,8 @@ def run(bench: Bench) -> Figure:
         (f"threads: at most raw + {MORE_THREADS}", mine.threads, (median_of(other.threads) or 0.0) + MORE_THREADS),
         (f"file descriptors: at most raw + {MORE_FILES}", mine.files, (median_of(other.files) or 0.0) + MORE_FILES),
     )
-    return Figure(
-        title=f"{count} consumers of {count} groups in one process, polled by one thread",
-        series=tuple(series for one in costs.values() for series in one.all),
-        checks=tuple(at_most(bound, median_of(one), limit, one.unit, [one]) for bound, one, limit in limits),
-        notes=(f"idle: each is polled every {IDLE_S:g} s with poll(0); fetch.wait.max.ms=500 on all sides",),
-    )
+    checks = [at_most(f"{count}, {what}", median_of(one), limit, one.unit, [one]) for what, one, limit in limits]
+    return [series for one in costs.values() for series in one.all], checks
 
 
 def _measure(bench: Bench, side: Side, costs: Costs, count: int, every_s: float) -> None:

@@ -1,0 +1,180 @@
+"""How long one large group needs to join, to lose a quarter of its members, and to take new ones in."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.groups import Group, balanced_at, subscribe_together
+from tests.benchmarks.processes import cpu_s, listener_at
+from tests.benchmarks.samples import at_most, median_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psutil
+
+    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.groups import GroupMember
+    from tests.benchmarks.samples import Check, Series
+
+NAME = "growth"
+JOIN, LEAVE, RETURN = "all join", "a quarter leaves", "as many new members join"
+BOUNDS = {JOIN: 6.0, LEAVE: 1.5, RETURN: 3.0}
+
+_BALANCE_S = 300.0
+#: How often the driver computes who owns what: with hundreds of members that takes some ten milliseconds.
+_CHECK_EVERY_S = 0.25
+_WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
+#: The same fetches on both sides; no group reads the records of the groups before it.
+_FETCHING = {"fetch_wait_max_ms": "500", "auto_offset_reset": "latest"}
+#: Of all partitions together.
+_RECORDS_PER_S = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The size of a group.
+
+    Attributes:
+        members: The number of processes, each with one consumer.
+        partitions: The number of partitions of its topic.
+        rounds: How often each side is measured.
+        is_bounded: Whether the bounds apply to this size.
+    """
+
+    members: int
+    partitions: int
+    rounds: int
+    is_bounded: bool = False
+
+    def __str__(self) -> str:
+        """The name of the cell in tables."""
+        return f"{self.members} members, {self.partitions:,} partitions"
+
+
+CELLS = {
+    "12-120": Size(members=12, partitions=120, rounds=2),
+    "48-480": Size(members=48, partitions=480, rounds=2, is_bounded=True),
+    "100-2000": Size(members=100, partitions=2_000, rounds=1),
+    "200-10000": Size(members=200, partitions=10_000, rounds=1),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The series of one side in a group of one size."""
+
+    join: Series
+    leave: Series
+    back: Series
+    join_cpu: Series
+    idle_cpu: Series
+
+    @classmethod
+    def of(cls, side: Side, size: Size) -> Measured:
+        """Return the series without a measurement."""
+        return cls(
+            join=side.series(f"{size}: {JOIN}", "s"),
+            leave=side.series(f"{size}: {LEAVE}", "s"),
+            back=side.series(f"{size}: {RETURN}", "s"),
+            join_cpu=side.series(f"{size}: broker CPU of the join, per member", "ms"),
+            idle_cpu=side.series(f"{size}: broker CPU of the balanced group, per member", "% of a core"),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Return all series."""
+        return (self.join, self.leave, self.back, self.join_cpu, self.idle_cpu)
+
+
+def run(bench: Bench) -> Figure:
+    """Let a group of each side grow, shrink and grow again, in turns."""
+    sides = (bench.ours(**_FETCHING), bench.raw(**_FETCHING))
+    series: list[Series] = []
+    checks: list[Check] = []
+    for name in bench.cells or tuple(CELLS):
+        size = CELLS[name]
+        topic = bench.topic(NAME, partitions=size.partitions)
+        measured = {side: Measured.of(side, size) for side in sides}
+        with bench.streaming(topic, _RECORDS_PER_S / size.partitions, partitions=size.partitions, spread=True):
+            for _ in range(bench.count(size.rounds, 1)):
+                for side in sides:
+                    with counted_in(*measured[side].series):
+                        _measure(bench, side, topic, size, measured[side])
+        series += [one for of_side in measured.values() for one in of_side.series]
+        if size.is_bounded:
+            checks += _checks(size, measured[sides[0]])
+    return Figure(
+        title="Growth of one group, each member in its own process: from the first order until all shares are even",
+        series=tuple(series),
+        checks=tuple(checks),
+        notes=(
+            f"{_RECORDS_PER_S} records/s in all; fetch.wait.max.ms=500 on both sides",
+            "the processes run, with all imports done, before they receive the order to subscribe",
+        ),
+    )
+
+
+def _checks(size: Size, ours: Measured) -> list[Check]:
+    return [
+        at_most(f"{size}, {what}: median at most {limit_s:g} s", median_of(series), limit_s, "s", [series])
+        for (what, limit_s), series in zip(BOUNDS.items(), (ours.join, ours.leave, ours.back), strict=True)
+    ]
+
+
+def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) -> None:
+    broker, quarter = listener_at(bench.bootstrap), size.members // 4
+    with Group(bench, side, topic) as group:
+        members = _prepared(group, size.members)
+        used = cpu_s(broker)
+        _join(members, members, size, measured.join)
+        measured.join_cpu.add((cpu_s(broker) - used) / size.members * 1000)
+        time.sleep(bench.settle_s)
+        measured.idle_cpu.add(_share(broker, _QUICK_WATCH_S if bench.is_quick else _WATCH_S) / size.members)
+        leaving, staying = members[:quarter], members[quarter:]
+        began = time.monotonic()
+        for one in leaving:
+            one.worker.order("end")
+        measured.leave.add(_balanced_at(staying, size) - began)
+        newcomers = _prepared(group, quarter)
+        time.sleep(bench.settle_s)
+        _join(newcomers, [*staying, *newcomers], size, measured.back)
+        _close([*staying, *newcomers])
+    tell(", ".join(f"{one.label} {one.values[-1]:.2f} {one.unit}" for one in measured.series))
+
+
+def _prepared(group: Group, count: int) -> list[GroupMember]:
+    """Return new processes that run and have imported their modules."""
+    members = [group.spare() for _ in range(count)]
+    for one in members:
+        one.prepare()
+    return members
+
+
+def _join(newcomers: Sequence[GroupMember], members: Sequence[GroupMember], size: Size, took: Series) -> None:
+    """Subscribe the newcomers together, and add the time until all members own even shares."""
+    began = time.monotonic()
+    subscribe_together(newcomers)
+    took.add(_balanced_at(members, size) - began)
+
+
+def _close(members: Sequence[GroupMember]) -> None:
+    """Close all consumers, so that no session ends at the broker while the next group is measured."""
+    for one in members:
+        one.worker.order("end")
+    for one in members:
+        one.worker.expect("left", _BALANCE_S)
+
+
+def _balanced_at(members: Sequence[GroupMember], size: Size) -> float:
+    return balanced_at(members, _BALANCE_S, partitions=size.partitions, check_every_s=_CHECK_EVERY_S)
+
+
+def _share(process: psutil.Process, watch_s: float) -> float:
+    """Return the share of a core that the process uses during this time, in percent."""
+    before, began = cpu_s(process), time.monotonic()
+    time.sleep(watch_s)
+    return (cpu_s(process) - before) / (time.monotonic() - began) * 100
