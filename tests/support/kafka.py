@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.waiting import wait_until
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Long, because a broker on a busy machine may respond late.
 _TIMEOUT_S = 60.0
+#: The partitions that one request creates: well below the limit of a controller.
+_MOST_PARTITIONS = 5000
 _POLL_S = 0.02
 
 
@@ -41,12 +43,18 @@ def create_topic(
 ) -> str:
     """Create a topic and return its name as soon as every partition has a leader.
 
+    A controller refuses more than 10,000 records for one request, so a larger topic grows in steps.
+
     Raises:
         KafkaException: The broker rejected the request.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {}))
+    first = min(partitions, _MOST_PARTITIONS)
+    topic = NewTopic(name, num_partitions=first, replication_factor=replication_factor, config=dict(config or {}))
     admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[name].result()
+    for count in range(first + _MOST_PARTITIONS, partitions + _MOST_PARTITIONS, _MOST_PARTITIONS):
+        more = NewPartitions(name, min(count, partitions))
+        admin.create_partitions([more], operation_timeout=_TIMEOUT_S)[name].result()
     wait_until(lambda: _leaders(admin, name) == partitions, f"a leader for each partition of {name}")
     return name
 
