@@ -125,18 +125,18 @@ def test_coordinator_that_is_found_again_changes_nothing() -> None:
 def test_longest_pause_is_a_fifth_of_the_remaining_session() -> None:
     """Lookups pause for a fifth of the remaining session, one second at most. After the session there is no limit."""
     scene = stable(A0).feed(SessionTimeoutLearned(session_timeout_s=6.0))
-    heard = scene.protocol.last_heartbeat_at
-    assert heard is not None
-    pauses = [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 3.0, 5.5, 6.0)]
+    heartbeat_at = scene.protocol.last_heartbeat_at
+    assert heartbeat_at is not None
+    pauses = [scene.member.longest_pause_s(heartbeat_at + gone_s) for gone_s in (0.0, 3.0, 5.5, 6.0)]
     assert [None if pause is None else round(pause, 3) for pause in pauses] == [1.0, 0.6, 0.1, None]
 
 
 def test_longest_pause_assumes_the_default_session_if_it_is_unknown() -> None:
     """Brokers do not report the session timeout to dynamic members of the consumer protocol."""
     scene = stable(A0)
-    heard = scene.protocol.last_heartbeat_at
-    assert heard is not None
-    assert [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 40.0, 45.0)] == [1.0, 1.0, None]
+    heartbeat_at = scene.protocol.last_heartbeat_at
+    assert heartbeat_at is not None
+    assert [scene.member.longest_pause_s(heartbeat_at + gone_s) for gone_s in (0.0, 40.0, 45.0)] == [1.0, 1.0, None]
 
 
 def test_longest_pause_is_unlimited_outside_the_group() -> None:

@@ -318,9 +318,9 @@ def unreachable(scene: Scene) -> Scene:
 
 def leave_duration_s(scene: Scene) -> float:
     """Return how many seconds pass until the leave has completed."""
-    begun = scene.now
+    started_at = scene.now
     scene.until(lambda s: bool(s.new(LeaveCompleted)))
-    return round(scene.now - begun, 3)
+    return round(scene.now - started_at, 3)
 
 
 def test_leave_waits_one_second_for_unreachable_brokers() -> None:
@@ -343,10 +343,10 @@ def test_commit_in_a_leave_counts_how_long_the_brokers_were_unreachable_before(s
     Then it fails with the cause, and the leave ends.
     """
     scene = unreachable(stable(A0)).after(since_s).leave().finish(at(3, A0))
-    begun = scene.now
+    started_at = scene.now
     scene.until(lambda s: bool(s.new(CommitCompleted)))
     (error,) = scene.new(CommitCompleted)[0].errors.values()
-    assert (round(scene.now - begun, 3), error and error.name) == (expected, "_WAIT_COORD")
+    assert (round(scene.now - started_at, 3), error and error.name) == (expected, "_WAIT_COORD")
     assert "connection refused" in str(error)
     scene.finish()
     assert leave_duration_s(scene) == 0.0

@@ -175,9 +175,9 @@ def test_commit_with_a_permanent_transport_error_fails() -> None:
 def test_commit_fails_at_its_timeout(timeout_s: float) -> None:
     """The caller's timeout limits all attempts together."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed"))
-    begun = scene.now
+    started_at = scene.now
     scene.commit(5, A0, timeout_s=timeout_s).until(lambda s: bool(s.new(CommitCompleted)))
-    assert (round(scene.now - begun, 3), errors_of(scene)) == (timeout_s, {1: TIMED_OUT})
+    assert (round(scene.now - started_at, 3), errors_of(scene)) == (timeout_s, {1: TIMED_OUT})
 
 
 def test_answer_after_the_timeout_changes_nothing() -> None:
@@ -256,13 +256,13 @@ def test_commit_before_a_revocation_is_retried(verdict: CommitVerdict, error: Br
 def test_commit_to_an_unknown_topic_fails_after_three_attempts() -> None:
     """The member tries three times within 0.3 s, as librdkafka does. A coordinator may not know a new topic yet."""
     scene = stable(A0).commit(5, A0)
-    begun = scene.now
+    started_at = scene.now
     for _ in range(2):
         scene.committed(CommitVerdict.RETRY_BRIEFLY, NOWHERE)
         assert scene.new(CommitCompleted) == []
         next_commit(scene)
     scene.committed(CommitVerdict.RETRY_BRIEFLY, NOWHERE)
-    assert (errors_of(scene), round(scene.now - begun, 3)) == ({1: NOWHERE}, 0.3)
+    assert (errors_of(scene), round(scene.now - started_at, 3)) == ({1: NOWHERE}, 0.3)
 
 
 def test_commit_is_retried_if_another_error_follows_an_unknown_topic() -> None:
@@ -289,19 +289,19 @@ def test_commit_waits_for_a_coordinator_as_long_as_the_session_lasts(session_s: 
     The error has librdkafka's code and names the cause.
     """
     scene = absent(stable(A0).feed(SessionTimeoutLearned(session_timeout_s=session_s)))
-    begun = scene.now
+    started_at = scene.now
     scene.commit(5, A0).until(lambda s: bool(s.new(CommitCompleted)))
     error = errors_of(scene)[1]
-    assert (round(scene.now - begun, 3), error and error.code) == (expected, -180)
+    assert (round(scene.now - started_at, 3), error and error.code) == (expected, -180)
     assert "connection refused" in str(error)
 
 
 def test_commit_without_membership_waits_for_a_coordinator_for_the_default_session() -> None:
     """A consumer without a session waits as long as the default session timeout."""
     scene = Scene().commit(5, A0)
-    begun = scene.now
+    started_at = scene.now
     scene.feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False)).until(lambda s: bool(s.new(CommitCompleted)))
-    assert round(scene.now - begun, 3) == 45.0
+    assert round(scene.now - started_at, 3) == 45.0
 
 
 def test_commit_keeps_waiting_after_the_lookup_error_is_over() -> None:
@@ -361,9 +361,9 @@ def interval(scene: Scene, *partitions: TopicIdPartition, offset: int = 5) -> Sc
 def test_positions_are_committed_on_the_interval() -> None:
     """After auto.commit.interval.ms the member requests the application's positions and commits them with its epoch."""
     scene = stable(A0)
-    begun = scene.now
+    started_at = scene.now
     order = sent(interval(scene, A0))[0]
-    assert (round(scene.now - begun, 3), order.offsets, order.member_epoch, order.commit_id < 0) == (
+    assert (round(scene.now - started_at, 3), order.offsets, order.member_epoch, order.commit_id < 0) == (
         5.0,
         at(5, A0),
         1,

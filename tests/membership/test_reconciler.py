@@ -158,9 +158,9 @@ def test_revocation_continues_after_a_failed_commit() -> None:
 def test_revocation_waits_a_bounded_time_for_a_commit_without_an_answer() -> None:
     """M35: A coordinator that does not respond delays a revocation by 30 s at most."""
     scene = revoking().finish(at(5, A1))
-    begun = scene.now
+    started_at = scene.now
     scene.until(lambda s: bool(s.new(RevokePartitions)))
-    assert round(scene.now - begun, 3) == 30.0
+    assert round(scene.now - started_at, 3) == 30.0
 
 
 def test_revocation_comes_before_assignment_and_one_acknowledgement_ends_both() -> None:

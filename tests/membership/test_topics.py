@@ -129,10 +129,10 @@ def test_changed_reason_of_a_missing_topic_is_raised() -> None:
     """A topic that may not be described is raised once with that error, and does not count as missing."""
     scene = answer(joining("orders", "payments"), "payments", refused=["orders"])
     assert (raised(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
-    words = "subscribed topics: topic 'orders' cannot be described (TOPIC_AUTHORIZATION_FAILED)"
+    text = "subscribed topics: topic 'orders' cannot be described (TOPIC_AUTHORIZATION_FAILED)"
     # With such a topic the coordinator does not answer the join: the view names the topic, not the missing response.
-    assert scene.view.waits_for_text == words
-    assert scene.answer(1, []).settle().view.waits_for_text == words
+    assert scene.view.waits_for_text == text
+    assert scene.answer(1, []).settle().view.waits_for_text == text
     answer(scene.after(2.0), "payments", refused=["orders"])
     answer(scene.after(3.0), "payments")
     assert raised(scene) == [("orders", 29), ("orders", 3)]
@@ -145,8 +145,8 @@ def test_pattern_without_a_match_is_raised_like_a_missing_topic() -> None:
     """
     scene = answer(joining("payments", pattern="^ord.*"), "payments", "x-orders")
     assert (requested(scene), raised(scene)) == ([None], [("^ord.*", 3)])
-    words = "subscribed topics: pattern '^ord.*' matches no topic (UNKNOWN_TOPIC_OR_PART)"
-    assert scene.answer(1, []).settle().view.waits_for_text == words
+    text = "subscribed topics: pattern '^ord.*' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.answer(1, []).settle().view.waits_for_text == text
     assert answer(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
 
 

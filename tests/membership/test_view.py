@@ -75,10 +75,10 @@ WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
 @pytest.mark.parametrize("case", WAITS)
 def test_view_shows_what_the_member_waits_for(case: str) -> None:
     """The view names what the member waits for, and since when, so that users learn why no records arrive."""
-    build, words = WAITS[case]
+    build, text = WAITS[case]
     view = build().view
-    assert view.waits_for_text == words
-    assert (view.waits_since is None) == (words is None or case == "to join")
+    assert view.waits_for_text == text
+    assert (view.waits_since is None) == (text is None or case == "to join")
 
 
 def test_view_shows_the_whole_member() -> None:

@@ -17,7 +17,7 @@ from consumer_membership.processing.processes import ProcessContext
 from tests.support.waiting import wait_until
 
 
-def place(record: Message) -> tuple[int, str | None, int | None]:
+def process_and_offset(record: Message) -> tuple[int, str | None, int | None]:
     """Return the process, the topic and the offset."""
     return os.getpid(), record.topic(), record.offset()
 

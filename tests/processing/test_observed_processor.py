@@ -14,12 +14,12 @@ from consumer_membership.metrics.opentelemetry import instrument
 from consumer_membership.metrics.prometheus import ConsumerCollector
 from consumer_membership.processing import AsyncProcessor, Processor
 
-NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+NO_BROKER: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
 
 def test_processor_is_exported_like_a_consumer() -> None:
     """Both exporters accept a processor and export its handlers."""
-    with Processor(NOBODY, ["t"], lambda _: None) as processor:
+    with Processor(NO_BROKER, ["t"], lambda _: None) as processor:
         registry = CollectorRegistry()
         registry.register(ConsumerCollector(processor))
         assert b"kafka_consumer_handler_records_total{" in generate_latest(registry)
@@ -43,7 +43,7 @@ def test_on_event_of_an_async_processor_takes_coroutine_functions() -> None:
             kinds.append(event.kind)
             closed.set()
 
-        async with AsyncProcessor(NOBODY, ["t"], note_nothing) as processor:
+        async with AsyncProcessor(NO_BROKER, ["t"], note_nothing) as processor:
             processor.on_event(note)
             with pytest.raises(TypeError, match="callable"):
                 processor.on_event(None)  # type: ignore[arg-type]  # the test expects the error

@@ -103,7 +103,7 @@ def wait_for_end(*pids: int) -> None:
 
 def test_worker_process_handles_one_call_after_the_other(start: Start) -> None:
     """All calls of a worker run in the same separate process and return the handler's results."""
-    worker = start(handlers.place)
+    worker = start(handlers.process_and_offset)
     assert worker.pid is None
     assert [worker.call(record_at(offset), CONTEXT) for offset in range(3)] == [
         (worker.pid, "orders", offset) for offset in range(3)
@@ -113,7 +113,7 @@ def test_worker_process_handles_one_call_after_the_other(start: Start) -> None:
 
 def test_process_can_be_started_before_its_first_call(start: Start) -> None:
     """The first call uses the process that was started before it."""
-    worker = start(handlers.place)
+    worker = start(handlers.process_and_offset)
     worker.start()
     pid = worker.pid
     assert worker.call(record_at(), CONTEXT) == (pid, "orders", 0)
@@ -262,7 +262,7 @@ def test_result_that_cannot_be_sent_raises_error(start: Start) -> None:
 
 def test_record_that_cannot_be_sent_raises_error(start: Start) -> None:
     """The error names a deserialized value that cannot be pickled, and no process is started for it."""
-    record, worker = record_at(), start(handlers.place)
+    record, worker = record_at(), start(handlers.process_and_offset)
     record.set_value(threading.Lock())
     with pytest.raises(ConfigurationError, match="its record cannot be sent to a worker process: cannot pickle"):
         worker.call(record, CONTEXT)
@@ -293,7 +293,7 @@ def test_process_that_ended_is_replaced_by_the_next_call(start: Start) -> None:
 
 def test_idle_process_that_is_killed_fails_no_call(start: Start) -> None:
     """The next call starts another process."""
-    worker = start(handlers.place)
+    worker = start(handlers.process_and_offset)
     worker.call(record_at(), CONTEXT)
     first = worker.pid
     assert first is not None
@@ -332,7 +332,7 @@ def test_cancel_ends_the_process_and_what_its_handler_started(
 
 def test_cancel_without_a_call_fails_no_later_call(start: Start) -> None:
     """A cancellation that arrives after the end of its call ends the process, but fails no call."""
-    worker = start(handlers.place)
+    worker = start(handlers.process_and_offset)
     worker.cancel()
     worker.call(record_at(), CONTEXT)
     worker.cancel()
@@ -341,7 +341,7 @@ def test_cancel_without_a_call_fails_no_later_call(start: Start) -> None:
 
 def test_close_ends_the_process_and_is_idempotent(start: Start) -> None:
     """The process ends after its last call."""
-    worker = start(handlers.place)
+    worker = start(handlers.process_and_offset)
     worker.close()
     worker.call(record_at(), CONTEXT)
     pid = worker.pid

@@ -106,13 +106,13 @@ def test_show_publishes_the_view_and_its_orders_together() -> None:
 
 def test_show_gives_each_view_a_new_version(line: Line) -> None:
     """A view that equals the last one also gets a new version, and a view without orders wakes no listener."""
-    heard: list[int] = []
-    line.listen(lambda: heard.append(line.snapshot.version))
+    versions: list[int] = []
+    line.listen(lambda: versions.append(line.snapshot.version))
     before = line.snapshot.version
     line.show(line.view)
-    assert (line.snapshot.version, heard, line.wake_up.is_set) == (before + 1, [], False)
+    assert (line.snapshot.version, versions, line.wake_up.is_set) == (before + 1, [], False)
     line.show(line.view, LeaveCompleted())
-    assert (line.snapshot.version, heard, line.wake_up.is_set) == (before + 2, [before + 2], True)
+    assert (line.snapshot.version, versions, line.wake_up.is_set) == (before + 2, [before + 2], True)
 
 
 def test_move_orders_takes_all_orders_and_leaves_the_wake_up_set(line: Line) -> None:

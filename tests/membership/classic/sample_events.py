@@ -217,7 +217,7 @@ def check_rules(scene: ClassicScene) -> None:
     assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
     assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
     for join in scene.new(ex.SendJoin):
-        assert all(words.owned == scene.owned for _, words in join.protocols)
+        assert all(subscription.owned == scene.owned for _, subscription in join.protocols)
         assert not scene.owned or join.protocols[0][1].generation >= 0
     if scene.state is S.FATAL:
         assert scene.member.last_error is not None

@@ -24,8 +24,8 @@ def lists(scene: ClassicScene) -> int:
 
 def sent(scene: ClassicScene) -> tuple[frozenset[str], frozenset[TopicPartition]]:
     """Return the topics and the owned partitions in the latest JoinGroup."""
-    ((_, words),) = scene.join.protocols
-    return words.topics, words.owned
+    ((_, subscription),) = scene.join.protocols
+    return subscription.topics, subscription.owned
 
 
 def joining_by(pattern: str, *topics: str, plan: Plan | None = None) -> ClassicScene:
@@ -39,8 +39,8 @@ def stable_by(pattern: str, *names: str, leads: bool = False, plan: Plan | None 
     scene = joining_by(pattern, plan=plan).listed(*names)
     if not leads:
         return scene.gather(1).share(A0).settle()
-    words = {"m": MemberSubscription(topics=frozenset({"a"}))}
-    return scene.gather(1, leads=True, members=words).described(a=1).computed(m=[A0]).share(A0).settle()
+    members = {"m": MemberSubscription(topics=frozenset({"a"}))}
+    return scene.gather(1, leads=True, members=members).described(a=1).computed(m=[A0]).share(A0).settle()
 
 
 def test_member_with_a_pattern_lists_all_topics_before_it_joins() -> None:

@@ -137,8 +137,8 @@ def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[
     It checks the topics from now on and rejoins only when one changes.
     """
     patient = {"session_timeout_s": 1e6}
-    words = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset(owned), generation=4)}
-    scene = joining(plan, instance_id="i", classic=patient).gather(4, leads=True, members=words, skip=True)
+    members = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset(owned), generation=4)}
+    scene = joining(plan, instance_id="i", classic=patient).gather(4, leads=True, members=members, skip=True)
     assert (scene.all(ex.ComputeAssignment), scene.sync.assignments) == ([], {})
     scene.share(A0).settle().described(a=2)
     assert scene.poll().after(299.0).poll().after(2.0).described(a=2).state is S.STABLE
@@ -158,8 +158,8 @@ def test_returning_cooperative_leader_rejoins_if_partitions_may_be_unassigned() 
 
 def test_leader_rejoins_if_withheld_partitions_stay_unassigned() -> None:
     """KIP-429: Members that revoked partitions should join again. If none does for a session, the leader does."""
-    words = {"m": MemberSubscription(topics=frozenset({"a"}))}
-    scene = joining().gather(1, leads=True, members=words).described(a=2).computed(m=[A0]).share(A0).settle()
+    members = {"m": MemberSubscription(topics=frozenset({"a"}))}
+    scene = joining().gather(1, leads=True, members=members).described(a=2).computed(m=[A0]).share(A0).settle()
     assert scene.after(44.0).state is S.STABLE
     assert (scene.after(1.1).state, scene.join.reason) == (
         S.JOINING,

@@ -42,8 +42,8 @@ ME = {"m": MemberSubscription(topics=frozenset({"a"}))}
 
 def sent(scene: ClassicScene) -> tuple[str, set[object], int]:
     """Return member id, owned partitions and generation of the latest JoinGroup."""
-    ((_, words),) = scene.join.protocols
-    return scene.join.member_id, set(words.owned), words.generation
+    ((_, subscription),) = scene.join.protocols
+    return scene.join.member_id, set(subscription.owned), subscription.generation
 
 
 def committing(scene: ClassicScene) -> ef.CommitOffsets:
@@ -121,8 +121,8 @@ def test_lost_assignment_is_not_in_the_user_data() -> None:
     """KIP-54: A lost assignment is not a former assignment, also after a join that failed."""
     scene = stable(A0, assignors=(EAGER,)).beat_rejected(V.REJOIN, UNKNOWN).finish().gather(7)
     scene.sync_rejected(V.REJOIN_NOW, REBALANCING)
-    ((_, words),) = scene.join.protocols
-    assert (words.user_data, words.generation) == (b"['a'] 0 -1", -1)
+    ((_, subscription),) = scene.join.protocols
+    assert (subscription.user_data, subscription.generation) == (b"['a'] 0 -1", -1)
 
 
 def test_member_id_required_twice_waits_for_a_backoff() -> None:
@@ -362,15 +362,15 @@ class Broken(Plan):
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"),
+    ("broken", "reason"),
     [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it returned 'text'; return bytes or None")],
 )
-def test_assignor_whose_user_data_raises_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
+def test_assignor_whose_user_data_raises_ends_the_member_with_the_reason(broken: Plan, reason: str) -> None:
     """The application receives any exception of a user's assignor by name, and the network thread continues."""
     scene = ClassicScene(broken)
     scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"a"}))))
     scene.poll().feed(ev.CoordinatorFound(coordinator=COORDINATOR))
     (raised,) = scene.all(ef.RaiseToApplication)
     assert (scene.state, raised.problem) == (ClassicState.FATAL, ef.Problem.FATAL)
-    assert raised.error.message == f"user_data() of the assignor 'plan' failed: {words}"
+    assert raised.error.message == f"user_data() of the assignor 'plan' failed: {reason}"
     assert scene.all(ex.SendJoin) == []

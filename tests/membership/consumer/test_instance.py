@@ -815,11 +815,11 @@ def test_missed_poll_counts_as_absence() -> None:
     """A member that exceeded max.poll.interval.ms and polls after its session warns of its absence."""
     scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0))
     scene.after(MAX_POLL_S).after(60.0).finish().with_heartbeat_in_flight().answer(2, {A0}).settle()
-    words = (
+    message = (
         "Static member 'i' was away for 60 s, longer than the session timeout of the group (45 s), so its partitions "
         "were assigned to other members; restart faster, or raise consumer.session.timeout.ms of the group"
     )
-    assert scene.all(Warned) == [Warned(message=words)]
+    assert scene.all(Warned) == [Warned(message=message)]
 
 
 @pytest.mark.parametrize(("poll_s", "warnings"), [(300.0, 0), (45.0, 0), (30.0, 0), (60.0, 1)])

@@ -21,8 +21,8 @@ _PROGRAM = """
 import os, signal, sys, threading
 from consumer_membership import Consumer
 
-heard = []
-signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
+handled = []
+signal.signal(signal.SIGUSR2, lambda number, frame: handled.append(number))
 config = {"bootstrap.servers": "127.0.0.1:1", "recorder.directory": sys.argv[1], "log_level": 0}
 wanted = [Consumer({**config, "group.id": f"wanted-{n}", "recorder.signal.enable": True}) for n in range(2)]
 other = Consumer({**config, "group.id": "other"})
@@ -35,7 +35,7 @@ before = set(threading.enumerate())
 os.kill(os.getpid(), signal.SIGUSR2)
 for thread in set(threading.enumerate()) - before:
     thread.join()
-print(heard == [signal.SIGUSR2])
+print(handled == [signal.SIGUSR2])
 for consumer in (*wanted, other, *late):
     consumer.close()
 """

@@ -35,10 +35,10 @@ class Handle:
         self.consumer = Consumer(config, logger=_LOG)
         assert self.logs(CONNECTED)
 
-    def logs(self, words: str) -> bool:
+    def logs(self, ending: str) -> bool:
         """Wait for a log line with this ending, and return whether it appeared."""
         deadline = monotonic() + PATIENCE_S
-        while not any(line.endswith(words) for line in self._log.messages):
+        while not any(line.endswith(ending) for line in self._log.messages):
             if monotonic() > deadline:
                 return False
             self.consumer.poll(0.05)

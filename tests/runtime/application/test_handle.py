@@ -30,24 +30,24 @@ class Handle:
         self.clock = 100.0
         self.has_broker = True
         self.is_answered = True
-        self.asked = 0
+        self.checks = 0
         self._is_member = is_member
         self._heard_at = self.clock
-        self.watch = HandleWatch(self._ask, lambda: self.clock)
+        self.watch = HandleWatch(self._has_broker, lambda: self.clock)
 
-    def _ask(self) -> bool:
-        self.asked += 1
+    def _has_broker(self) -> bool:
+        self.checks += 1
         return self.has_broker
 
     def silent_for(self, seconds: float) -> list[float]:
         """Let time pass in slices without a record; return when the handle was reported lost, in seconds from now."""
-        begun, found = self.clock, []
-        while self.clock < begun + seconds:
+        started_at, found = self.clock, []
+        while self.clock < started_at + seconds:
             self.clock += 0.05
             if self.is_answered:
                 self._heard_at = self.clock
             if self.watch.is_newly_lost(self._heard_at if self._is_member else None):
-                found.append(round(self.clock - begun, 2))
+                found.append(round(self.clock - started_at, 2))
         return found
 
 
@@ -80,7 +80,7 @@ def test_handle_watch_accepts_silence_while_a_broker_is_connected() -> None:
     """An idle topic is not a loss; the watch checks for a broker only occasionally."""
     handle = Handle()
     assert handle.silent_for(600) == []
-    assert handle.asked <= 600 / BROKER_CHECK_AFTER_S
+    assert handle.checks <= 600 / BROKER_CHECK_AFTER_S
 
 
 def test_handle_watch_makes_no_check_while_records_arrive() -> None:
@@ -89,7 +89,7 @@ def test_handle_watch_makes_no_check_while_records_arrive() -> None:
     for _ in range(100):
         assert handle.silent_for(BROKER_CHECK_AFTER_S * 0.8) == []
         handle.watch.saw_record()
-    assert handle.asked == 0
+    assert handle.checks == 0
 
 
 def test_handle_watch_reports_a_handle_without_broker_while_heartbeats_succeed() -> None:

@@ -18,7 +18,7 @@ from consumer_membership.types import TopicPartition
 from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level": 0}
+NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level": 0}
 
 
 def sampling_threads() -> set[threading.Thread]:
@@ -29,7 +29,7 @@ def sampling_threads() -> set[threading.Thread]:
 def test_health_starts_one_thread_that_ends_with_the_consumer() -> None:
     """The first `health()` call of a consumer starts one thread, which ends with the consumer."""
     before = sampling_threads()
-    with Consumer(NOBODY) as consumer:
+    with Consumer(NO_BROKER) as consumer:
         assert sampling_threads() == before
         assert consumer.health().verdict is HealthVerdict.STARTING
         assert consumer.health().would_restart_help is False
@@ -43,7 +43,7 @@ def test_health_starts_one_thread_that_ends_with_the_consumer() -> None:
 def test_health_thread_starts_with_the_subscription_if_recordings_are_enabled(tmp_path: object) -> None:
     """A stalled consumer is recorded, whether or not the application calls `health()`."""
     before = sampling_threads()
-    with Consumer(NOBODY, **{"recorder.directory": str(tmp_path)}) as consumer:
+    with Consumer(NO_BROKER, **{"recorder.directory": str(tmp_path)}) as consumer:
         consumer.subscribe(["orders"])
         assert len(sampling_threads() - before) == 1
 
@@ -52,7 +52,7 @@ def test_health_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) 
     """A consumer that is dropped without `close` is still garbage-collected, and its thread ends."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
     before = sampling_threads()
-    consumer = Consumer(NOBODY)
+    consumer = Consumer(NO_BROKER)
     consumer.health()
     (thread,) = sampling_threads() - before
     gone = weakref.ref(consumer)
@@ -83,7 +83,7 @@ def test_health_verdict_does_not_iterate_over_partitions() -> None:
 
 def test_health_returns_in_microseconds_while_another_thread_polls() -> None:
     """`health()` does not wait for a poll in another thread; the benchmarks measure its time."""
-    with Consumer(NOBODY) as consumer:
+    with Consumer(NO_BROKER) as consumer:
         consumer.health()
         poller = threading.Thread(target=lambda: consumer.poll(1.0))
         poller.start()

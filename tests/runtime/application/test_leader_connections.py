@@ -27,7 +27,7 @@ class Handle:
     def __init__(self, topics: Mapping[str, list[int]]) -> None:
         self.topics = topics
         self.is_connected = True
-        self.asked: list[set[tuple[str, int]]] = []
+        self.requests: list[set[tuple[str, int]]] = []
 
     def list_topics(self, topic: str, _: float) -> SimpleNamespace:
         """Return the metadata of one topic."""
@@ -39,7 +39,7 @@ class Handle:
     def offsets_for_times(self, partitions: list[PartitionOffset], timeout: float) -> None:
         """The request times out immediately, because its timeout is 0."""
         assert timeout == 0
-        self.asked.append({(one.topic, one.partition) for one in partitions})
+        self.requests.append({(one.topic, one.partition) for one in partitions})
         raise _TIMED_OUT
 
 
@@ -54,9 +54,9 @@ class Scene:
     def after(self, seconds: float) -> list[set[tuple[str, int]]]:
         """Return the requests of one call after this time."""
         self.now += seconds
-        self.handle.asked.clear()
+        self.handle.requests.clear()
         self.connections.open_if_due(cast("LibrdkafkaConsumer", self.handle), self.handle.topics.keys())
-        return self.handle.asked.copy()
+        return self.handle.requests.copy()
 
 
 def test_one_partition_of_each_leader_is_requested() -> None:

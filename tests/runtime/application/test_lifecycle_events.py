@@ -22,7 +22,7 @@ from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.waiting import PATIENCE_S, wait_until
 
 K = LifecycleKind
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "events", "log_level": 0}
+NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "group.id": "events", "log_level": 0}
 
 
 def event_threads() -> set[threading.Thread]:
@@ -47,16 +47,16 @@ class EventLog:
 
     def until(self, kind: LifecycleKind) -> list[LifecycleEvent]:
         """Return all events up to the first one of this kind."""
-        heard = [self.next()]
-        while heard[-1].kind is not kind:
-            heard.append(self.next())
-        return heard
+        received = [self.next()]
+        while received[-1].kind is not kind:
+            received.append(self.next())
+        return received
 
 
 @pytest.fixture
 def consumer() -> Iterator[ScriptedConsumer]:
     """A consumer with a scripted member and without a broker."""
-    made = ScriptedConsumer(NOBODY)
+    made = ScriptedConsumer(NO_BROKER)
     yield made
     made.close()
 
@@ -82,8 +82,8 @@ def test_on_event_starts_its_threads_with_the_first_callback(consumer: ScriptedC
     assert sorted(thread.name for thread in made) == ["membership events", "membership health"]
     change(consumer)
     consumer.close()
-    for heard in (first, second):
-        assert [event.kind for event in heard.until(K.CLOSED)] == [K.REVOKED, K.CLOSED]
+    for event_log in (first, second):
+        assert [event.kind for event in event_log.until(K.CLOSED)] == [K.REVOKED, K.CLOSED]
     assert first.threads == second.threads <= made
     for thread in made:
         thread.join(PATIENCE_S)
@@ -113,7 +113,7 @@ def test_on_event_callback_that_raises_is_logged_once_then_counted(
     consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All callbacks are called again and the thread continues, even after `sys.exit` in a callback."""
-    heard = EventLog()
+    event_log = EventLog()
 
     def fail(event: LifecycleEvent) -> None:
         if event.kind is K.ASSIGNED:
@@ -121,12 +121,12 @@ def test_on_event_callback_that_raises_is_logged_once_then_counted(
         raise ValueError("the application's")
 
     consumer.on_event(fail)
-    consumer.on_event(heard)
+    consumer.on_event(event_log)
     with caplog.at_level(logging.ERROR, "consumer_membership.session"):
         for _ in range(11):
             change(consumer)
         consumer.close()
-        heard.until(K.CLOSED)
+        event_log.until(K.CLOSED)
     assert [record.getMessage().partition("' (")[2] for record in caplog.records] == [
         "1 times in all); it stays registered",
         "10 times in all); it stays registered",
@@ -141,12 +141,12 @@ def test_on_event_callback_that_blocks_delays_no_call_and_drops_are_counted(
     """Polls, the member and close continue; the event of the close is never dropped."""
     monkeypatch.setattr(lifecycle_events, "WAITING", 3)
     is_called, is_held = threading.Event(), threading.Event()
-    heard = EventLog()
+    event_log = EventLog()
 
     def block(event: LifecycleEvent) -> None:
         is_called.set()
         assert is_held.wait(PATIENCE_S)
-        heard(event)
+        event_log(event)
 
     consumer.on_event(block)
     change(consumer)
@@ -158,15 +158,15 @@ def test_on_event_callback_that_blocks_delays_no_call_and_drops_are_counted(
     assert "Callbacks of on_event are too slow: 3 events are waiting, and 1 were dropped in all" in caplog.text
     assert "10 were dropped in all" in caplog.text
     is_held.set()
-    assert [event.dropped for event in heard.until(K.CLOSED)] == [0, 0, 0, 0, 12]
+    assert [event.dropped for event in event_log.until(K.CLOSED)] == [0, 0, 0, 0, 12]
 
 
 def test_on_event_callback_may_close_the_consumer_during_a_poll(consumer: ScriptedConsumer) -> None:
     """A callback may call any method of the consumer, also `close` while another thread polls."""
-    heard = EventLog()
+    event_log = EventLog()
 
     def close(event: LifecycleEvent) -> None:
-        heard(event)
+        event_log(event)
         consumer.membership()
         consumer.assignment()
         consumer.close()
@@ -175,36 +175,36 @@ def test_on_event_callback_may_close_the_consumer_during_a_poll(consumer: Script
     poll = Thread(lambda: consumer.poll(PATIENCE_S))
     change(consumer)
     assert poll.outcome() is None
-    assert [event.kind for event in heard.until(K.CLOSED)] == [K.ASSIGNED, K.CLOSED]
+    assert [event.kind for event in event_log.until(K.CLOSED)] == [K.ASSIGNED, K.CLOSED]
     with pytest.raises(RuntimeError, match="Consumer closed"):
-        consumer.on_event(heard)
+        consumer.on_event(event_log)
 
 
-def _unclosed_with_callback(heard: EventLog) -> weakref.ref[ScriptedConsumer]:
+def _unclosed_with_callback(event_log: EventLog) -> weakref.ref[ScriptedConsumer]:
     """Return a weak reference to a consumer to which only its own callback refers."""
-    consumer = ScriptedConsumer(NOBODY)
+    consumer = ScriptedConsumer(NO_BROKER)
 
     def refer(event: LifecycleEvent) -> None:
         consumer.membership()
-        heard(event)
+        event_log(event)
 
     consumer.on_event(refer)
     change(consumer)
-    assert heard.next().kind is K.ASSIGNED
+    assert event_log.next().kind is K.ASSIGNED
     return weakref.ref(consumer)
 
 
 def test_on_event_callback_keeps_no_consumer_alive() -> None:
     """A consumer is collected even if its callback refers to it; without `close`, no event reports its end."""
     before = event_threads()
-    heard = EventLog()
-    gone = _unclosed_with_callback(heard)
+    event_log = EventLog()
+    gone = _unclosed_with_callback(event_log)
     (thread,) = event_threads() - before
     # The thread may not have returned from the callback yet.
     wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    assert heard.events.empty()
+    assert event_log.events.empty()
 
 
 async def _never_awaited(event: LifecycleEvent) -> None:
@@ -212,13 +212,13 @@ async def _never_awaited(event: LifecycleEvent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("callback", "words"), [(None, "on_event expects a callable"), (_never_awaited, "coroutine function")]
+    ("callback", "message"), [(None, "on_event expects a callable"), (_never_awaited, "coroutine function")]
 )
 def test_on_event_rejects_an_argument_that_is_not_a_plain_callable(
-    consumer: ScriptedConsumer, callback: Callable[[LifecycleEvent], object], words: str
+    consumer: ScriptedConsumer, callback: Callable[[LifecycleEvent], object], message: str
 ) -> None:
     """`on_event` raises TypeError at registration, and not at the first event."""
-    with pytest.raises(TypeError, match=words):
+    with pytest.raises(TypeError, match=message):
         consumer.on_event(callback)
 
 
@@ -226,18 +226,18 @@ def test_on_event_rejects_an_argument_that_is_not_a_plain_callable(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_on_event_in_a_forked_child_raises(consumer: ScriptedConsumer) -> None:
     """The child ends cleanly, and the parent's callbacks still receive events."""
-    heard = EventLog()
-    consumer.on_event(heard)
+    event_log = EventLog()
+    consumer.on_event(event_log)
     child = os.fork()
     if not child:
         try:
-            consumer.on_event(heard)
+            consumer.on_event(event_log)
         except RuntimeError as error:
             os._exit(17 if "cannot be used in its child" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
     change(consumer)
-    assert heard.next().kind is K.ASSIGNED
+    assert event_log.next().kind is K.ASSIGNED
 
 
 PROGRAM = """

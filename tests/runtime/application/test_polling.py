@@ -99,10 +99,10 @@ def test_poll_that_waits_for_a_heartbeat_response_ends_with_its_timeout(consumer
     """Such a poll keeps its timeout; manually assigned partitions have no lease, so their records are returned."""
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     assert consumer.poll(0.05) is None
     assert consumer.poll(0) is None
     assert consumer.consume(1, 0) == []
-    assert time.monotonic() - begun < PATIENCE_S
+    assert time.monotonic() - started_at < PATIENCE_S
     consumer.member.view = replace(consumer.member.view, lease_until=None)
     assert record(consumer).offset() == 1

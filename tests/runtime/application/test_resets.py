@@ -26,12 +26,12 @@ class Handle:
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
 
     def offsets_for_times(self, times: list[PartitionOffset], timeout_s: float) -> list[PartitionOffset]:
         """Return the offsets at these times."""
         assert timeout_s > 0
-        self.asked.append([f"{one.topic}-{one.partition}" for one in times])
+        self.requests.append([f"{one.topic}-{one.partition}" for one in times])
         if self.failures:
             self.failures -= 1
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -71,14 +71,14 @@ def test_duration_resets_repeat_a_failed_request_until_it_succeeds(monkeypatch: 
     reset = DurationResets(ByDuration(milliseconds=1), lambda start: moved.append(start.partition))
     taken(reset, handle, [report(0)])
     taken(reset, handle, [report(1)])
-    assert (moved, len(handle.asked)) == ([], 1)
+    assert (moved, len(handle.requests)) == ([], 1)
     monkeypatch.setattr(resets, "RETRY_S", 0.0)
     reset = DurationResets(ByDuration(milliseconds=1), lambda start: moved.append(start.partition))
     taken(reset, handle, [report(0), report(1)])
     taken(reset, handle, [])
     taken(reset, handle, [])
     assert moved == [0, 1]
-    assert len(handle.asked) == 4
+    assert len(handle.requests) == 4
 
 
 def test_duration_resets_do_not_move_a_partition_that_was_forgotten() -> None:
@@ -88,4 +88,4 @@ def test_duration_resets_do_not_move_a_partition_that_was_forgotten() -> None:
     taken(reset, handle, [report(0)])
     reset.forget(TopicPartition("t", 0))
     taken(reset, handle, [])
-    assert handle.asked == [["t-0"]]
+    assert handle.requests == [["t-0"]]

@@ -92,7 +92,7 @@ def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=offset, leader_epoch=epoch)
 
 
-def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> KnownCommit:
+def known_commit(offset: OffsetAndMetadata | None, moment: float = 10.0) -> KnownCommit:
     """Return a committed offset that the coordinator returned at this time."""
     return KnownCommit(offset, moment)
 
@@ -119,7 +119,7 @@ def test_statistics_have_the_applications_offsets() -> None:
     progress = Progress(
         positions={A0: at(100, 2)}, stored={A0: at(90, 2)}, waiting={A0: Waiting(records=401, bytes=4010)}
     )
-    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress))
+    shown = partition_of(document_of(MemberFigures(committed={A0: known_commit(at(70))}), progress))
     assert {name: shown[name] for name in shown if "offset" in name or "epoch" in name or "fetchq" in name} == {
         "fetchq_cnt": 406,
         "fetchq_size": 4060,
@@ -139,7 +139,7 @@ def test_statistics_have_the_applications_offsets() -> None:
 def test_consumer_lag_counts_to_the_readable_end(read_committed: bool, end: int) -> None:  # noqa: FBT001
     """As in librdkafka, the end is the last stable offset, or the high watermark for read_uncommitted."""
     progress = Progress(positions={A0: at(100)}, stored={A0: at(100)})
-    document = document_of(MemberFigures(committed={A0: heard(at(70))}), progress, read_committed=read_committed)
+    document = document_of(MemberFigures(committed={A0: known_commit(at(70))}), progress, read_committed=read_committed)
     shown = partition_of(document)
     assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (end - 70, end - 100)
 
@@ -151,7 +151,7 @@ def test_consumer_lag_counts_to_the_readable_end(read_committed: bool, end: int)
 )
 def test_consumer_lag_is_unknown_without_a_usable_end(text: str, offset: int) -> None:
     """The lag is -1 if the end is unknown or lies before the committed offset."""
-    figures = MemberFigures(committed={A0: heard(at(offset))})
+    figures = MemberFigures(committed={A0: known_commit(at(offset))})
     document = document_of(figures, Progress(stored={A0: at(offset)}), text=text)
     shown = partition_of(document)
     assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (-1, -1)
@@ -160,7 +160,7 @@ def test_consumer_lag_is_unknown_without_a_usable_end(text: str, offset: int) ->
 def test_statistics_end_is_not_before_the_position() -> None:
     """If a callback runs late, the application's position may be beyond the ends that librdkafka recorded."""
     progress = Progress(positions={A0: at(1200)}, stored={A0: at(1200)})
-    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(1100))}), progress))
+    shown = partition_of(document_of(MemberFigures(committed={A0: known_commit(at(1100))}), progress))
     names = ("hi_offset", "ls_offset", "consumer_lag", "consumer_lag_stored")
     assert [shown[name] for name in names] == [1200, 1200, 100, 0]
 
@@ -168,7 +168,7 @@ def test_statistics_end_is_not_before_the_position() -> None:
 def test_statistics_show_no_committed_offset_if_the_group_has_none() -> None:
     """The committed offset of a former assignment is not shown if the coordinator has none."""
     text = statistics(committed_offset=5, commited_offset=5, committed_leader_epoch=1)
-    shown = partition_of(document_of(MemberFigures(committed={A0: heard(None)}), text=text))
+    shown = partition_of(document_of(MemberFigures(committed={A0: known_commit(None)}), text=text))
     names = ("committed_offset", "commited_offset", "committed_leader_epoch", "consumer_lag")
     assert [shown[name] for name in names] == [-1001, -1001, -1, -1]
 
@@ -185,7 +185,7 @@ def test_statistics_show_the_later_of_two_committed_offsets(asked_at: float, exp
     """The later value counts: the member's, or librdkafka's after it fetched the offset of a manual assignment."""
     text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
     progress = Progress(asked_at={A0: asked_at})
-    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress, text=text))
+    shown = partition_of(document_of(MemberFigures(committed={A0: known_commit(at(70))}), progress, text=text))
     assert shown["committed_offset"] == expected
 
 

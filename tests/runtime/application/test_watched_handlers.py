@@ -29,7 +29,7 @@ from consumer_membership.types import Instant, TopicPartition
 from tests.runtime.probes.watched import ask
 from tests.support.waiting import PATIENCE_S, wait_until
 
-NOBODY: Mapping[str, object] = MappingProxyType(
+NO_BROKER: Mapping[str, object] = MappingProxyType(
     {"bootstrap.servers": "127.0.0.1:1", "group.id": "handlers", "log_level": 0}
 )
 ADDRESS = "127.0.0.1:0"
@@ -63,7 +63,7 @@ class Handlers:
 
 def test_health_and_metrics_include_watched_handlers() -> None:
     """A consumer without a processor has no handlers in its health and metrics; one with a processor has both."""
-    with Consumer(dict(NOBODY)) as consumer:
+    with Consumer(dict(NO_BROKER)) as consumer:
         assert consumer.health().handlers is None
         assert consumer.metrics().handlers is None
         handlers = Handlers(consumer)
@@ -77,7 +77,7 @@ def test_health_and_metrics_include_watched_handlers() -> None:
 
 def test_livez_fails_while_a_handler_is_stuck_and_health_shows_its_record() -> None:
     """A liveness probe restarts a process whose handler cannot be ended, and no other process."""
-    with Consumer({**NOBODY, "health.http.address": ADDRESS}) as consumer:
+    with Consumer({**NO_BROKER, "health.http.address": ADDRESS}) as consumer:
         handlers = Handlers(consumer)
         at = thread.THIS_PROCESS.probes.served()[ADDRESS]
         assert ask(at, "/livez")[0] == 200
@@ -94,7 +94,7 @@ def test_livez_fails_while_a_handler_is_stuck_and_health_shows_its_record() -> N
 
 def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
     """A failed processor closes its consumer, but the process must not look healthy afterwards."""
-    consumer = Consumer({**NOBODY, "health.http.address": ADDRESS})
+    consumer = Consumer({**NO_BROKER, "health.http.address": ADDRESS})
     at = thread.THIS_PROCESS.probes.served()[ADDRESS]
     handlers = Handlers(consumer)
     handlers.fail()
@@ -114,7 +114,7 @@ def test_probes_report_a_failed_processor_until_it_is_dropped() -> None:
 
 def test_next_consumer_of_the_group_replaces_a_failed_processor_in_probes() -> None:
     """The program has continued with another processor, although the failed one is not garbage-collected yet."""
-    config: dict[str, object] = {**NOBODY, "health.http.address": ADDRESS}
+    config: dict[str, object] = {**NO_BROKER, "health.http.address": ADDRESS}
     failed = Consumer(config)
     at = thread.THIS_PROCESS.probes.served()[ADDRESS]
     Handlers(failed).fail()
@@ -127,7 +127,7 @@ def test_next_consumer_of_the_group_replaces_a_failed_processor_in_probes() -> N
 
 def test_watched_handlers_keep_no_consumer_alive() -> None:
     """A consumer that is dropped without `close` is garbage-collected, although the thread's parts hold the source."""
-    consumer = Consumer(dict(NOBODY))
+    consumer = Consumer(dict(NO_BROKER))
     handlers = Handlers(consumer)
     consumer.health()
     gone = weakref.ref(consumer)
@@ -141,7 +141,7 @@ def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeyp
     """Facts about the processor and samples of its handlers become events of the consumer, up to its close."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
     events: Queue[LifecycleEvent] = Queue()
-    consumer = Consumer(dict(NOBODY))
+    consumer = Consumer(dict(NO_BROKER))
     handlers = Handlers(consumer)
     consumer.on_event(events.put)
     handlers.hang()
@@ -162,7 +162,7 @@ def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeyp
 def test_recordings_contain_facts_of_handlers_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recording of a stuck handler names its record without the key, and has the facts of the processor."""
     monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
-    with Consumer({**NOBODY, "recorder.directory": str(tmp_path)}) as consumer:
+    with Consumer({**NO_BROKER, "recorder.directory": str(tmp_path)}) as consumer:
         handlers = Handlers(consumer)
         fact = RecordDeadLettered(partition=P0, offset=41, attempts=3, error="ValueError")
         consumer._observer.on_handlers(fact)

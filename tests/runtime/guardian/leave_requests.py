@@ -120,12 +120,12 @@ def left(request: LeaveRequest, clock: Clock | None = None) -> LeaveOutcome:
     return leave(request, clock=clock, sleep=clock.sleep)
 
 
-def heartbeat_response(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
+def heartbeat_response(request: Received, code: ErrorCode = ErrorCode.none, message: str | None = None) -> Answer:
     """Return a heartbeat response."""
     return request.response(
         throttle_time=ZERO,
         error_code=code,
-        error_message=words,
+        error_message=message,
         member_id=None,
         member_epoch=-1,
         heartbeat_interval=ZERO,

@@ -61,6 +61,8 @@ class SaslScript:
         return self._reply(request, message)
 
     def _reply(
-        self, request: Received, message: bytes, code: ErrorCode = ErrorCode.none, words: str | None = None
+        self, request: Received, message: bytes, code: ErrorCode = ErrorCode.none, refusal: str | None = None
     ) -> Answer:
-        return request.response(error_code=code, error_message=words, auth_bytes=message, session_lifetime=timedelta(0))
+        return request.response(
+            error_code=code, error_message=refusal, auth_bytes=message, session_lifetime=timedelta(0)
+        )

@@ -193,13 +193,13 @@ def test_guardians_broken_pipe_does_not_kill_an_application_with_default_sigpipe
     broker: ScriptedBroker, log: Path, tmp_path: Path
 ) -> None:
     """A guardian that closed its end, or that dies during a write, breaks the pipe."""
-    deaf = tmp_path / "script.py"
-    deaf.write_text("import os, signal\nos.close(0)\nos.chdir('/')\nwhile True: signal.pause()")
+    script = tmp_path / "script.py"
+    script.write_text("import os, signal\nos.close(0)\nos.chdir('/')\nwhile True: signal.pause()")
     program = f"""
 from pathlib import Path
 from consumer_membership.runtime.guardian.owner import Guardian
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-guardian = Guardian(Path({str(deaf)!r}))
+guardian = Guardian(Path({str(script)!r}))
 leaver("one", 1)
 report("guardian", guardian.pid)
 order()

@@ -66,7 +66,7 @@ def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
     return answer
 
 
-def asked(
+def result_of(
     broker: ScriptedBroker,
     ask: Callable[[Cluster, BrokerAddress], Awaitable[ResultT]],
     known: ConnectionSettings | None = None,
@@ -124,7 +124,7 @@ def test_classic_exchange_uses_the_newest_common_version(
 
     scripted = script(join=joined, sync=synced, beat=beaten, **ANSWERS)
     with ScriptedBroker(scripted, versions=offered) as broker:
-        join, sync, beat, leave, commit = asked(broker, each)
+        join, sync, beat, leave, commit = result_of(broker, each)
         used = {api: broker.requests(api)[0].version for api in versions}
     assert used == versions
     assert isinstance(join, JoinAnswered)
@@ -146,7 +146,7 @@ def test_classic_exchange_returns_refusals_as_events() -> None:
         commit=commit_answer({T0: 22}),
     )
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
-        join, sync, beat, leave, commit = asked(broker, each)
+        join, sync, beat, leave, commit = result_of(broker, each)
     assert isinstance(join, JoinRejected)
     assert isinstance(sync, SyncRejected)
     assert isinstance(beat, ClassicHeartbeatRejected)
@@ -166,7 +166,7 @@ def test_classic_exchange_without_the_classic_protocol_is_fatal() -> None:
     """The error is UNSUPPORTED_VERSION, and its message names the missing API."""
     offered = {key: ends for key, ends in OFFERED.items() if key in {LIST_OFFSETS, METADATA, 10, 18}}
     with ScriptedBroker(versions=offered) as broker:
-        join, sync, beat, leave, commit = asked(broker, each)
+        join, sync, beat, leave, commit = result_of(broker, each)
     assert isinstance(join, JoinRejected)
     assert isinstance(sync, SyncRejected)
     assert isinstance(beat, ClassicHeartbeatRejected)
@@ -192,7 +192,7 @@ def test_classic_exchange_reports_a_disconnect_as_a_failure() -> None:
     """A failure has no verdict, because the client does not know whether the coordinator handled the request."""
     gone = script(**dict.fromkeys(("join", "sync", "beat", "leave", "commit"), DISCONNECT))
     with ScriptedBroker(gone, versions=OFFERED) as broker:
-        reasons = failures(asked(broker, each))
+        reasons = failures(result_of(broker, each))
     assert all("the peer closed the connection" in reason for reason in reasons)
 
 
@@ -204,7 +204,7 @@ def test_classic_exchange_reports_an_unreachable_coordinator_as_a_failure() -> N
         return await each(client, at)
 
     with ScriptedBroker(versions=OFFERED) as broker:
-        assert len(failures(asked(broker, act))) == 5
+        assert len(failures(result_of(broker, act))) == 5
 
 
 def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> None:
@@ -220,7 +220,7 @@ def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> No
         ]
 
     with ScriptedBroker(silent, versions=OFFERED) as broker:
-        reasons = failures(asked(broker, act))
+        reasons = failures(result_of(broker, act))
     assert all("no response to" in reason or "not connected within" in reason for reason in reasons)
 
 
@@ -245,7 +245,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
 
     scripted = script(join=Later(join_answer(), gate), beat=beat_answer(), **ANSWERS)
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
-        others, joined = asked(broker, act)
+        others, joined = result_of(broker, act)
         connections = {api: broker.requests(api)[0].connection for api in (JOIN, BEAT, COMMIT, LEAVE)}
     assert [type(event) for event in others] == [ClassicHeartbeatAnswered, ClassicCommitAnswered, ClassicLeft]
     assert isinstance(joined, JoinAnswered)
@@ -268,7 +268,7 @@ def test_join_waits_for_the_group_longer_than_a_request_timeout() -> None:
 
     scripted = script(join=Later(join_answer(), gate), sync=sync_answer(assignment=encode_assignment({T0})))
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
-        assert isinstance(asked(broker, act), JoinAnswered)
+        assert isinstance(result_of(broker, act), JoinAnswered)
 
 
 def test_join_prepares_the_connection_of_later_requests_while_it_waits() -> None:
@@ -284,7 +284,7 @@ def test_join_prepares_the_connection_of_later_requests_while_it_waits() -> None
         return await exchange(client, at, "g", beat_order(), PATIENCE_S)
 
     with ScriptedBroker(script(join=Later(join_answer(), gate), beat=beat_answer()), versions=OFFERED) as broker:
-        asked(broker, act)
+        result_of(broker, act)
         assert len(broker.requests(API_VERSIONS)) == 2
 
 
@@ -311,7 +311,7 @@ def test_next_join_does_not_wait_behind_a_cancelled_request(kind: str) -> None:
         return await exchange(client, at, "g", replace(LONG, request_id=8), PATIENCE_S)
 
     with ScriptedBroker(script(join=answer, sync=answer), versions=OFFERED) as broker:
-        joined = asked(broker, act)
+        joined = result_of(broker, act)
         gate.open()
     assert isinstance(joined, JoinAnswered)
     assert (joined.request_id, joined.generation) == (8, 6)
@@ -326,6 +326,6 @@ def test_end_of_the_joins_connection_reports_no_lost_coordinator() -> None:
         return [failed, await exchange(client, at, "g", beat_order(), PATIENCE_S)]
 
     with ScriptedBroker(script(join=DISCONNECT, beat=beat_answer()), versions=OFFERED) as broker:
-        events = asked(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))
+        events = result_of(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))
     assert [type(event) for event in events] == [ExchangeFailed, ClassicHeartbeatAnswered]
     assert lost == []

@@ -306,7 +306,7 @@ def test_metadata_request_to_a_silent_cluster_raises_a_transport_error() -> None
 # ---- coordinators, and requests to any broker ----------------------------------------------------------------------
 
 
-def asked(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> ResultT:
+def result_of(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> ResultT:
     """Return the result of one request to a scripted broker."""
     with ScriptedBroker(script) as broker:
         return with_client(broker.servers, ask)
@@ -385,7 +385,7 @@ def test_find_coordinator_replaces_a_connection_that_did_not_respond() -> None:
             await client.find_coordinator("g", 0.05)
         return await client.find_coordinator("g", PATIENCE_S)
 
-    assert asked(first_connection_is_dead, look_up_twice).node_id == 1
+    assert result_of(first_connection_is_dead, look_up_twice).node_id == 1
     assert len(set(silent)) == 2
 
 
@@ -394,7 +394,7 @@ def test_group_config_is_returned_by_any_broker() -> None:
     expected = {"consumer.session.timeout.ms": "45000"}
 
     def found(answer: Answer, timeout_s: float = PATIENCE_S) -> object:
-        return asked(answers(configs=answer), lambda client: client.group_config("g", timeout_s))
+        return result_of(answers(configs=answer), lambda client: client.group_config("g", timeout_s))
 
     assert found(config_answer(expected)) == expected
     with pytest.raises(BrokerRefusal, match="Not authorized to access group: g"):

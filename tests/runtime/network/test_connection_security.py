@@ -23,7 +23,7 @@ def security(
     return ConnectionSecurity(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
 
 
-def begun(made: ConnectionSecurity) -> tuple[str, bytes]:
+def next_authentication(made: ConnectionSecurity) -> tuple[str, bytes]:
     """Return the mechanism and the first message of the next authentication."""
     mechanism = asyncio.run(made.mechanism("broker.test"))
     assert mechanism is not None
@@ -39,12 +39,12 @@ def test_connection_security_is_empty_without_configuration() -> None:
 
 def test_connection_security_sends_the_first_message_of_each_mechanism() -> None:
     """PLAIN and SCRAM use name and password, and OAUTHBEARER uses the current token."""
-    assert begun(security(SaslMechanism.PLAIN)) == ("PLAIN", b"\0alice\0secret")
+    assert next_authentication(security(SaslMechanism.PLAIN)) == ("PLAIN", b"\0alice\0secret")
     for mechanism in (SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512):
-        name, message = begun(security(mechanism))
+        name, message = next_authentication(security(mechanism))
         assert name == mechanism.value
         assert message.startswith(b"n,,n=alice,r=")
-    assert begun(security(SaslMechanism.OAUTHBEARER, token=lambda: TOKEN)) == (
+    assert next_authentication(security(SaslMechanism.OAUTHBEARER, token=lambda: TOKEN)) == (
         "OAUTHBEARER",
         b"n,,\x01auth=Bearer abc.def.\x01tenant=blue\x01\x01",
     )
@@ -53,14 +53,14 @@ def test_connection_security_sends_the_first_message_of_each_mechanism() -> None
 def test_scram_authentication_has_a_new_nonce_each_time() -> None:
     """RFC 5802: a repeated nonce lets an eavesdropper replay the exchange."""
     made = security(SaslMechanism.SCRAM_SHA_256)
-    assert len({begun(made) for _ in range(10)}) == 10
+    assert len({next_authentication(made) for _ in range(10)}) == 10
 
 
 def test_set_credentials_applies_to_later_authentications() -> None:
     """`set_sasl_credentials` replaces name and password."""
     made = security(SaslMechanism.PLAIN)
     made.set_credentials("bob", "another")
-    assert begun(made) == ("PLAIN", b"\0bob\0another")
+    assert next_authentication(made) == ("PLAIN", b"\0bob\0another")
 
 
 def test_set_credentials_that_cannot_be_sent_fail_the_authentication() -> None:
@@ -68,7 +68,7 @@ def test_set_credentials_that_cannot_be_sent_fail_the_authentication() -> None:
     made = security(SaslMechanism.PLAIN)
     made.set_credentials("bob", "x\0y")
     with pytest.raises(AuthenticationError, match=r"^sasl\.mechanism=PLAIN: the password has a NUL") as caught:
-        begun(made)
+        next_authentication(made)
     assert "x\0y" not in str(caught.value)
 
 
@@ -121,4 +121,4 @@ def test_oauth_token_callback_that_raises_fails_the_authentication() -> None:
         raise AuthenticationError("oauth_cb raised ValueError: no network")
 
     with pytest.raises(AuthenticationError, match="no network"):
-        begun(security(SaslMechanism.OAUTHBEARER, token=token))
+        next_authentication(security(SaslMechanism.OAUTHBEARER, token=token))

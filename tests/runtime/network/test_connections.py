@@ -48,7 +48,7 @@ def with_connections(
     return asyncio.run(run())
 
 
-def somewhere(port: int) -> BrokerAddress:
+def broker_at(port: int) -> BrokerAddress:
     """Return the address of a broker with this port."""
     return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
 
@@ -241,7 +241,7 @@ def test_first_of_tries_the_next_broker_while_another_is_silent(monkeypatch: pyt
     monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
 
     async def act(pool: Connections) -> BrokerAddress:
-        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(silent), node(broker)])
+        found, _ = await pool.first_of(Purpose.CLUSTER, [broker_at(silent), node(broker)])
         return found
 
     with ScriptedBroker() as broker, listening() as silent:
@@ -264,7 +264,7 @@ def test_first_of_tries_the_next_broker_at_once_after_a_refusal() -> None:
     """A broker that refuses the connection has no head start."""
 
     async def act(pool: Connections) -> BrokerAddress:
-        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(refusing), node(broker)])
+        found, _ = await pool.first_of(Purpose.CLUSTER, [broker_at(refusing), node(broker)])
         return found
 
     with ScriptedBroker() as broker, unused_port() as refusing:
@@ -323,11 +323,11 @@ def test_backoff_is_limited_by_the_owner() -> None:
     async def act(pool: Connections) -> list[float]:
         waits = []
         for _ in pauses:
-            pool._backoff(somewhere(port))._delays.failures = 7
-            pool.clear_backoff(somewhere(port))
+            pool._backoff(broker_at(port))._delays.failures = 7
+            pool.clear_backoff(broker_at(port))
             with pytest.raises(TransportError):
-                await pool.get(Purpose.GROUP, somewhere(port), PATIENCE_S)
-            waits.append(pool._backoff(somewhere(port)).wait_s)
+                await pool.get(Purpose.GROUP, broker_at(port), PATIENCE_S)
+            waits.append(pool._backoff(broker_at(port)).wait_s)
         return waits
 
     patient = replace(settings(), reconnect_backoff_s=1.0, reconnect_backoff_max_s=900.0)
@@ -364,22 +364,22 @@ def test_silent_port_is_reported_once_long_before_the_attempt_ends(
 ) -> None:
     """The log has one warning, each attempt calls `on_silence`, and a caller that gives up gets the text."""
     monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    reported: asyncio.Queue[str] = asyncio.Queue()
 
     async def act(pool: Connections) -> tuple[list[str], tuple[str, ...], str]:
-        attempts = [asyncio.create_task(pool.first_of(purpose, [somewhere(port)])) for purpose in Purpose]
-        words = [await asyncio.wait_for(heard.get(), PATIENCE_S) for _ in attempts]
+        attempts = [asyncio.create_task(pool.first_of(purpose, [broker_at(port)])) for purpose in Purpose]
+        texts = [await asyncio.wait_for(reported.get(), PATIENCE_S) for _ in attempts]
         with pytest.raises(TransportError) as caught:
-            await pool.get(Purpose.GROUP, somewhere(port), 0.01)
+            await pool.get(Purpose.GROUP, broker_at(port), 0.01)
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
-        return words, pool.silences, str(caught.value)
+        return texts, pool.silences, str(caught.value)
 
     with listening() as port:
-        words, silences, given_up = with_connections(act, on_silence=heard.put_nowait)
+        texts, silences, given_up = with_connections(act, on_silence=reported.put_nowait)
         expected = silence(port)
-    assert (words, silences) == ([expected] * len(Purpose), (expected,))
+    assert (texts, silences) == ([expected] * len(Purpose), (expected,))
     assert given_up == f"127.0.0.1:{port}: not connected within 0.01 s: {expected}"
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [expected]

@@ -38,7 +38,7 @@ from tests.wire.groups import (
 ResultT = TypeVar("ResultT")
 
 
-def asked(
+def result_of(
     scripted: Script,
     ask: Callable[[GroupClient, BrokerAddress], Awaitable[ResultT]],
     versions: Mapping[int, tuple[int, int]] = NEWEST,
@@ -55,9 +55,9 @@ def asked(
 def test_group_client_describes_groups_of_both_protocols() -> None:
     """The responses are returned as values."""
     both = answers(describe=consumer_group(consumer_member("a")), classic=classic_group())
-    described = asked(both, lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S))
+    described = result_of(both, lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S))
     assert [member.member_id for member in described.members] == ["a"]
-    classic = asked(both, lambda client, at: client.describe_classic_group(at, "g", PATIENCE_S))
+    classic = result_of(both, lambda client, at: client.describe_classic_group(at, "g", PATIENCE_S))
     assert (classic.state, classic.members) == ("Stable", ())
 
 
@@ -68,7 +68,7 @@ def test_group_client_describes_groups_of_both_protocols() -> None:
 def test_describe_refusal_reports_retry_and_coordinator_lookup(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
     """The verdicts are the same as for a member's own requests."""
     with pytest.raises(BrokerRefusal) as caught:
-        asked(
+        result_of(
             answers(describe=consumer_group(code=code)),
             lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S),
         )
@@ -80,7 +80,7 @@ def test_describe_raises_unsupported_version_on_a_broker_without_the_api() -> No
     """The refusal is final, and names the API."""
     without = {key: ends for key, ends in NEWEST.items() if key != DESCRIBE}
     with pytest.raises(BrokerRefusal, match="ConsumerGroupDescribe") as caught:
-        asked(answers(), lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S), versions=without)
+        result_of(answers(), lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S), versions=without)
     assert (caught.value.error.name, caught.value.retriable) == ("UNSUPPORTED_VERSION", False)
 
 
@@ -88,14 +88,14 @@ def test_describe_raises_unsupported_version_on_a_broker_without_the_api() -> No
 def test_describe_without_a_response_raises_transport_error(silence: object, seconds: float) -> None:
     """A missing response or a broken connection does not mean a group without members."""
     with pytest.raises(TransportError):
-        asked(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
+        result_of(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
 
 
 def test_remove_members_returns_a_result_for_each_member() -> None:
     """One request removes all members."""
     members = (MemberIdentity(member_id="m"), MemberIdentity(instance_id="i"))
     done = answers(leave=leave_answer(("m", None, 0), ("", "i", 25)))
-    removed, unknown = asked(done, lambda client, at: client.remove_members(at, "g", members, "why", PATIENCE_S))
+    removed, unknown = result_of(done, lambda client, at: client.remove_members(at, "g", members, "why", PATIENCE_S))
     assert removed is None
     assert unknown is not None
     assert unknown.name == "UNKNOWN_MEMBER_ID"
@@ -103,7 +103,7 @@ def test_remove_members_returns_a_result_for_each_member() -> None:
 
 def test_all_committed_returns_offsets_by_partition() -> None:
     """`all_committed` returns each committed offset of the group with its leader epoch."""
-    found = asked(
+    found = result_of(
         answers(fetch=fetch_answer_v9({T0: (17, 0)})), lambda client, at: client.all_committed(at, "g", PATIENCE_S)
     )
     assert found == {T0: OffsetAndMetadata(offset=17, leader_epoch=3)}
@@ -193,7 +193,7 @@ def test_fetch_committed_without_partitions_sends_no_request() -> None:
     assert fetched(answers()) == {}
 
 
-def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+def result_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
     """Return the result of committed_by_partition for two partitions."""
     with ScriptedBroker(script) as broker:
         return with_client(
@@ -212,7 +212,7 @@ def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIEN
 
 def test_committed_by_partition_returns_an_offset_or_an_error_for_each_partition() -> None:
     """The error of one partition does not hide the offsets of the others."""
-    found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
+    found = result_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
     assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
     assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
 
@@ -225,14 +225,14 @@ def test_identity_error_of_a_fetch_is_retriable_only_for_a_member(code: int, as_
     """A member's heartbeats bring another epoch or membership; a client without membership would retry forever."""
     for member_id, expected in (("m", as_member), ("", as_nobody)):
         with pytest.raises(BrokerRefusal) as caught:
-            asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
+            result_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
         assert caught.value.retriable is expected
 
 
 def test_committed_by_partition_retries_during_an_open_transaction() -> None:
     """KIP-447: UNSTABLE_OFFSET_COMMIT marks the partition, and the end of the transaction decides its offset."""
     with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
-        asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
+        result_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
     assert caught.value.retriable
 
 

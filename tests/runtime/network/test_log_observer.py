@@ -82,8 +82,8 @@ def test_log_observer_warns_of_a_subscription_that_cannot_be_read(caplog: pytest
 def test_log_observer_warns_of_a_refusal_unless_it_is_outdated(caplog: pytest.LogCaptureFixture) -> None:
     """The response to a heartbeat of an older generation does not describe the present member."""
     refusal = ex.ClassicHeartbeatRejected(request_id=1, verdict=V.REJOIN_KEEP_ID, error=OLD_GENERATION)
-    heard = logged(caplog, refusal, view=classic_view(last_error=OLD_GENERATION))
-    assert heard == [("WARNING", "Heartbeat failed: ILLEGAL_GENERATION")]
+    lines = logged(caplog, refusal, view=classic_view(last_error=OLD_GENERATION))
+    assert lines == [("WARNING", "Heartbeat failed: ILLEGAL_GENERATION")]
     assert logged(caplog, refusal) == []
 
 

@@ -126,8 +126,8 @@ def test_tls_context_accepts_an_authority_as_file_folder_or_text(made: Materials
 
 def subject_hashes(certificate: str) -> list[str]:
     """Return the names under which OpenSSL finds this authority in a folder (ca-certificates uses such names)."""
-    words = ["openssl", "x509", "-hash", "-noout", "-in", certificate]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    command = ["openssl", "x509", "-hash", "-noout", "-in", certificate]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
 def test_tls_context_rejects_an_unknown_authority(made: Materials, tmp_path: Path) -> None:
@@ -289,11 +289,11 @@ def test_tls_context_raises_for_unreadable_input_with_key_and_remedy(made: Mater
         replace(certificate, key_location=made.foreign_key_file): ("ssl.certificate.location", "key values mismatch"),
         TlsSettings(cipher_suites="ROT13"): ("ssl.cipher.suites", "openssl ciphers"),
     }
-    for tls, (key, words) in cases.items():
+    for tls, (key, reason) in cases.items():
         with pytest.raises(ConfigurationError) as caught:
             tls_context(tls)
         assert caught.value.key == key
-        assert words in str(caught.value)
+        assert reason in str(caught.value)
 
 
 def test_tls_context_raises_for_an_encrypted_key_instead_of_prompting(made: Materials) -> None:

@@ -351,17 +351,17 @@ def test_connect_to_an_unknown_host_names_the_host_and_the_remedy(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "words"),
+    ("host", "port", "message"),
     [
         ("bro\0ker", 9092, "bro\\x00ker:9092: the host 'bro\\x00ker' has a NUL character at position 3"),
         ("127.0.0.1", 70_000, "127.0.0.1:70000: the port 70000 is not between 1 and 65535"),
         ("127.0.0.1", -1, "127.0.0.1:-1: the port -1 is not between 1 and 65535"),
     ],
 )
-def test_connect_to_an_invalid_address_raises_a_transport_error(host: str, port: int, words: str) -> None:
+def test_connect_to_an_invalid_address_raises_a_transport_error(host: str, port: int, message: str) -> None:
     """A broker may advertise any text; it must neither end the member nor enter its log unescaped."""
     text = refusal(host, port)
-    assert text == f"{words}; check bootstrap.servers, or advertised.listeners of the broker"
+    assert text == f"{message}; check bootstrap.servers, or advertised.listeners of the broker"
 
 
 def test_connect_to_a_silent_port_fails_after_the_setup_timeout() -> None:

@@ -17,7 +17,7 @@ from consumer_membership.runtime.probes import connections
 from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _peer_of, _remedy, listening
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, place
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, served_address
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
 
@@ -26,24 +26,24 @@ def at() -> Iterator[ListenAddress]:
     """The address at which the consumer's probes are served."""
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(HTTP, watched)
-    yield place(probes)
+    yield served_address(probes)
     end(probes, watched)
 
 
-def caller(at: ListenAddress, words: bytes = b"") -> socket.socket:
+def caller(at: ListenAddress, data: bytes = b"") -> socket.socket:
     """Return a connection that has sent these bytes."""
     opened = socket.create_connection((at.host, at.port), PATIENCE_S)
-    if words:
-        opened.sendall(words)
+    if data:
+        opened.sendall(data)
     return opened
 
 
 def received(opened: socket.socket) -> bytes:
     """Return all bytes that the connection receives until its end."""
-    heard = b""
+    data = b""
     while chunk := opened.recv(65536):
-        heard += chunk
-    return heard
+        data += chunk
+    return data
 
 
 def status(opened: socket.socket) -> str:
@@ -83,14 +83,14 @@ def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, m
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.2)
     with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
         opened.settimeout(0.01)
-        heard = b""
-        while not heard:
+        data = b""
+        while not data:
             try:
                 opened.sendall(b"x")
-                heard = opened.recv(65536)
+                data = opened.recv(65536)
             except TimeoutError:
                 pass
-        assert heard.startswith(b"HTTP/1.1 408 ")
+        assert data.startswith(b"HTTP/1.1 408 ")
     with caller(at) as silent:
         assert received(silent) == b""
 
@@ -146,7 +146,7 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
     monkeypatch.setattr(connections, "CONVERSATION_S", 0.5)
     probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), WatchedConsumer()
     probes.attend(HTTP, consumer)
-    at = place(probes)
+    at = served_address(probes)
     with caller(at, b"GET /metrics HTTP/1.1\r\n\r\n") as opened:
         assert ask(at, "/livez")[0] == 200
         assert opened.recv(4) == b"HTTP"
@@ -155,13 +155,13 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
             "the end of the connection",
         )
         opened.settimeout(PATIENCE_S)
-        heard = 0
+        size = 0
         try:
             while chunk := opened.recv(65536):
-                heard += len(chunk)
+                size += len(chunk)
         except ConnectionResetError:
             pass
-        assert heard < 30_000_000
+        assert size < 30_000_000
     assert len(ask(at, "/metrics")[1]) == 30_000_000
     end(probes, consumer)
 
@@ -169,10 +169,10 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
 _FEW_FILES = """
 import resource, socket, sys
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, place
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, served_address
 probes, watched = ProbeThread(), WatchedConsumer()
 probes.attend(HTTP, watched)
-at = place(probes)
+at = served_address(probes)
 used = max(int(name) for name in __import__("os").listdir("/proc/self/fd"))
 callers = [socket.socket() for _ in range(30)]
 resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, used + 40))
@@ -232,7 +232,7 @@ def test_listening_on_all_ipv6_addresses_also_serves_ipv4() -> None:
     for address in (everywhere, itself):
         probes.attend(ProbeSettings(address=address), consumer)
     for host in ("::1", "127.0.0.1"):
-        assert ask(ListenAddress(host=host, port=place(probes, everywhere).port), "/livez")[0] == 200
-    assert ask(place(probes, itself), "/livez")[0] == 200
-    assert str(place(probes, itself)).startswith("[::1]:")
+        assert ask(ListenAddress(host=host, port=served_address(probes, everywhere).port), "/livez")[0] == 200
+    assert ask(served_address(probes, itself), "/livez")[0] == 200
+    assert str(served_address(probes, itself)).startswith("[::1]:")
     end(probes, consumer)

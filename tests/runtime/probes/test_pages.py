@@ -72,8 +72,10 @@ def test_unknown_path_lists_the_known_paths() -> None:
 
 def test_metrics_page_needs_no_extra() -> None:
     """An installation may lack the metrics extra, and a scraped process does not load prometheus-client."""
-    words = "import sys; from consumer_membership.runtime.probes import pages; pages.exposition(); print(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    program = (
+        "import sys; from consumer_membership.runtime.probes import pages; pages.exposition(); print(*sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     imported = ran.stdout.split()
     assert "consumer_membership.metrics.exposition" in imported
     assert not {"prometheus_client", "http.server", "email", "wsgiref"}.intersection(imported)
@@ -100,17 +102,17 @@ def test_long_page_is_made_once_a_second() -> None:
     made: Iterator[HealthVerdict] = iter([V.IDLE, V.STUCK, V.FATAL, V.PAUSED, V.JOINING])
     pages = Pages(lambda: report(next(made)), clock=lambda: now)
 
-    def words(path: str, *, is_verbose: bool = False) -> str:
+    def page_text(path: str, *, is_verbose: bool = False) -> str:
         return pages.answer(ProbeRequest(path=path, is_verbose=is_verbose)).body.decode()
 
-    assert "idle" in words("/health")
-    assert "idle" in words("/health")
-    assert "stuck" in words("/livez")
-    assert "fatal" in words("/livez", is_verbose=True)
-    assert "fatal" in words("/livez", is_verbose=True)
+    assert "idle" in page_text("/health")
+    assert "idle" in page_text("/health")
+    assert "stuck" in page_text("/livez")
+    assert "fatal" in page_text("/livez", is_verbose=True)
+    assert "fatal" in page_text("/livez", is_verbose=True)
     now = SHARED_S
-    assert "paused" in words("/health")
-    assert "joining" in words("/livez", is_verbose=True)
+    assert "paused" in page_text("/health")
+    assert "joining" in page_text("/livez", is_verbose=True)
 
 
 def test_page_that_raises_returns_500_and_later_pages_are_answered(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,10 +24,10 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.runtime.probes import health_file, thread
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, health_of, place
+from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, health_of, served_address
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
+NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
 ADDRESS = "127.0.0.1:0"
 V = HealthVerdict
 
@@ -59,7 +59,7 @@ def test_probe_address_is_shared_by_consumers_and_ends_with_the_last() -> None:
     before = answering()
     probes, first, second = ProbeThread(), WatchedConsumer("a"), WatchedConsumer("b", V.JOINING)
     probes.attend(HTTP, first)
-    at = place(probes)
+    at = served_address(probes)
     assert at.port > 0
     assert ask(at, "/readyz")[:2] == (200, "ready: yes\n[+] a/client idle: a test\n")
     probes.attend(HTTP, second)
@@ -86,8 +86,8 @@ def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> N
     def groups(text: str) -> list[str]:
         return [one["group_id"] for one in json.loads(text)["consumers"]]
 
-    assert groups(ask(place(probes), "/health")[1]) == ["a"]
-    assert groups(ask(place(probes, other), "/health")[1]) == ["b", "c"]
+    assert groups(ask(served_address(probes), "/health")[1]) == ["a"]
+    assert groups(ask(served_address(probes, other), "/health")[1]) == ["b", "c"]
     assert groups(path.read_text()) == ["c"]
     end(probes, *consumers)
     assert not path.exists()
@@ -116,7 +116,7 @@ def test_probes_end_with_a_consumer_that_was_dropped() -> None:
     before = answering()
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(HTTP, watched)
-    at = place(probes)
+    at = served_address(probes)
     (running,) = answering() - before
     del watched
     probes.ring()
@@ -130,7 +130,7 @@ def test_probes_are_answered_while_another_thread_is_busy() -> None:
     probes.attend(HTTP, watched)
     busy = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)])
     busy.start()
-    assert [ask(place(probes), "/livez")[0] for _ in range(5)] == [200] * 5
+    assert [ask(served_address(probes), "/livez")[0] for _ in range(5)] == [200] * 5
     is_over.set()
     busy.join()
     end(probes, watched)
@@ -140,7 +140,7 @@ def test_probe_address_can_be_reused_at_once() -> None:
     """A consumer that is created after the last close gets the address, on another thread."""
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(HTTP, watched)
-    at = place(probes)
+    at = served_address(probes)
     end(probes, watched)
     for _ in range(20):
         again = WatchedConsumer()
@@ -168,10 +168,10 @@ def test_probe_thread_survives_a_consumer_whose_health_raises(
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), watched)
     watched.now = None
-    assert ask(place(probes), "/livez")[0] == 500
+    assert ask(served_address(probes), "/livez")[0] == 500
     wait_until(lambda: "the thread continues" in caplog.text, "the fault in the log")
     watched.now = health_of(V.IDLE)
-    assert ask(place(probes), "/livez")[0] == 200
+    assert ask(served_address(probes), "/livez")[0] == 200
     end(probes, watched)
 
 
@@ -181,11 +181,11 @@ _FORK = """
 import os, signal, sys
 from consumer_membership.config.settings import ProbeSettings
 from consumer_membership.runtime.probes.thread import THIS_PROCESS
-from tests.runtime.probes.watched import LOOPBACK, WatchedConsumer, ask, end, place
+from tests.runtime.probes.watched import LOOPBACK, WatchedConsumer, ask, end, served_address
 parent = WatchedConsumer("parent")
 settings = ProbeSettings(address=LOOPBACK, file=sys.argv[1])
 THIS_PROCESS.probes.attend(settings, parent)
-at = place(THIS_PROCESS.probes)
+at = served_address(THIS_PROCESS.probes)
 ask(at, "/livez")
 reader, writer = os.pipe()
 child = os.fork()
@@ -193,7 +193,7 @@ if child == 0:
     inherited = THIS_PROCESS.probes.served()
     own = WatchedConsumer("child")
     THIS_PROCESS.probes.attend(ProbeSettings(address=LOOPBACK), own)
-    mine = place(THIS_PROCESS.probes)
+    mine = served_address(THIS_PROCESS.probes)
     os.write(writer, f"{inherited} {ask(mine, '/livez')[1].split()[3]} {ask(at, '/livez')[1].split()[3]}".encode())
     signal.pause()
 print(os.read(reader, 100).decode())
@@ -228,7 +228,7 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
     caplog.set_level(logging.INFO, "consumer_membership.session")
     path = tmp_path / "health.json"
     before = answering()
-    config = {**NOBODY, "health.http.address": ADDRESS, "health.file": str(path), "client.id": "pod-7"}
+    config = {**NO_BROKER, "health.http.address": ADDRESS, "health.file": str(path), "client.id": "pod-7"}
     with Consumer(config) as consumer:
         at = served()
         assert f"Serving probes at http://{at}: /livez, /readyz, /health, /metrics" in caplog.text
@@ -255,7 +255,7 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
 def test_consumers_of_several_groups_are_reported_together() -> None:
     """Each consumer leaves the report when it is closed."""
     groups = ["a", "b", "c"]
-    consumers = [Consumer({**NOBODY, "group.id": name, "health.http.address": ADDRESS}) for name in groups]
+    consumers = [Consumer({**NO_BROKER, "group.id": name, "health.http.address": ADDRESS}) for name in groups]
     at = served()
     for number, consumer in enumerate(consumers):
         assert [one["group_id"] for one in json.loads(ask(at, "/livez", headers={"Accept": "application/json"})[1])
@@ -268,7 +268,7 @@ def test_dropped_consumer_frees_its_address_and_file(tmp_path: Path) -> None:
     """A dropped consumer frees its resources as a closed one does."""
     path = tmp_path / "health.json"
     before = answering()
-    consumer = Consumer({**NOBODY, "health.http.address": ADDRESS, "health.file": str(path)})
+    consumer = Consumer({**NO_BROKER, "health.http.address": ADDRESS, "health.file": str(path)})
     at = served()
     (running,) = answering() - before
     del consumer
@@ -282,7 +282,7 @@ def test_asyncio_consumer_serves_probes_while_its_loop_is_blocked() -> None:
     """The probe thread answers, so a blocked event loop does not delay the response."""
 
     async def run() -> tuple[int, ListenAddress]:
-        consumer = AIOConsumer({**NOBODY, "health.http.address": ADDRESS})
+        consumer = AIOConsumer({**NO_BROKER, "health.http.address": ADDRESS})
         at = served()
         status = ask(at, "/livez")[0]  # this call blocks the loop
         await consumer.close()
@@ -297,13 +297,13 @@ def test_consumer_raises_for_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> N
     """The constructor raises, names the environment variable if there is one, and leaves no thread."""
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(HTTP, watched)
-    at = place(probes)
+    at = served_address(probes)
     before = set(threading.enumerate())
     with pytest.raises(KafkaException, match=f"health.http.address='{at}': port {at.port} is in use"):
-        Consumer({**NOBODY, "health.http.address": str(at)})
+        Consumer({**NO_BROKER, "health.http.address": str(at)})
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS", str(at))
     with pytest.raises(KafkaException, match="CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS"):
-        Consumer(NOBODY)
+        Consumer(NO_BROKER)
     gc.collect()
     assert {one.name for one in set(threading.enumerate()) - before} == set()
     end(probes, watched)

@@ -55,7 +55,7 @@ def end(probes: ProbeThread, *consumers: WatchedConsumer) -> None:
         probes.leave(one)
 
 
-def place(probes: ProbeThread, address: ListenAddress = LOOPBACK) -> ListenAddress:
+def served_address(probes: ProbeThread, address: ListenAddress = LOOPBACK) -> ListenAddress:
     """Return the address at which the probe thread serves."""
     return probes.served()[str(address)]
 
