@@ -43,7 +43,7 @@ class OrderContract:
         self._commits: set[int] = set()
         self._was_overdue = False
         #: The offsets that must be committed before the running revocation calls on_revoke.
-        self.owed: Offsets = {}
+        self.uncommitted: Offsets = {}
         for effect in scene.effects:
             if isinstance(effect, STEPS):
                 self.newest, self._rank = effect.attempt, _RANK[type(effect)]
@@ -79,7 +79,7 @@ class OrderContract:
         self.steps.remove(step)
         match step:
             case ef.PausePartitions() if not event.failed and self.scene.member.settings.auto_commit:
-                self.owed = event.offsets
+                self.uncommitted = event.offsets
             case ef.RevokePartitions() if not event.failed or step.partitions is None:
                 self.held -= self.held if step.partitions is None else step.partitions
             case ef.LosePartitions():
@@ -129,8 +129,8 @@ class OrderContract:
                 if effect.commit_id > 0:
                     assert effect.commit_id in self._commits, "a commit completes twice, or was never requested"
                     self._commits.remove(effect.commit_id)
-                if self.owed and effect.offsets == self.owed:
-                    self.owed = {}
+                if self.uncommitted and effect.offsets == self.uncommitted:
+                    self.uncommitted = {}
             case ef.RaiseToApplication(problem=ef.Problem.FATAL):
                 assert any(isinstance(e, ef.StateChanged) and e.new is S.FATAL for e in rest), (
                     "a fatal error without a change to FATAL"
@@ -165,7 +165,7 @@ class OrderContract:
         assert step.attempt >= self.newest, "attempts grow"
         rank = _RANK[type(step)]
         if step.attempt > self.newest:
-            self._rank, self.owed, self.steps = -1, {}, []
+            self._rank, self.uncommitted, self.steps = -1, {}, []
         assert rank > self._rank, f"{step} after a step of rank {self._rank}"
         assert not self.steps, "two outstanding steps of one attempt"
         self.newest, self._rank = step.attempt, rank
@@ -175,7 +175,7 @@ class OrderContract:
                 self.paused = step.partitions
             case ef.RevokePartitions():
                 assert step.partitions == self.paused, "the revoked partitions differ from the paused ones"
-                assert not self.owed, "on_revoke before the commit completed"
+                assert not self.uncommitted, "on_revoke before the commit completed"
             case ef.AssignPartitions():
                 assert not (step.offsets.keys() & self.held), "assigned partitions that the application already holds"
             case _:

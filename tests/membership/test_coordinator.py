@@ -67,12 +67,12 @@ def test_lost_coordinator_is_looked_up_again() -> None:
 
 
 def test_coordinator_is_not_looked_up_before_it_is_needed() -> None:
-    """A consumer without work does not look the coordinator up."""
+    """A consumer without work does not look up the coordinator."""
     assert Scene().poll().subscribe("orders").after(60.0).all(FindCoordinator) == []
 
 
-def test_commit_without_membership_looks_the_coordinator_up() -> None:
-    """A commit looks the coordinator up even without a subscription."""
+def test_commit_without_membership_looks_up_the_coordinator() -> None:
+    """A commit looks up the coordinator even without a subscription."""
     assert Scene().commit(3, A0).kinds == ["FindCoordinator"]
 
 
@@ -101,7 +101,7 @@ def test_refused_lookup_continues_a_revocation() -> None:
 
 
 def test_commit_with_not_coordinator_is_retried_after_a_lookup() -> None:
-    """After NOT_COORDINATOR the member looks the coordinator up and repeats the commit."""
+    """After NOT_COORDINATOR the member looks up the coordinator and repeats the commit."""
     scene = stable(A0).commit(3, A0).committed(CommitVerdict.REDISCOVER, MOVED)
     assert scene.kinds == ["FindCoordinator"]
     scene.found().until(lambda s: bool(s.new(CommitOffsets)))
@@ -119,7 +119,7 @@ def test_coordinator_that_is_found_again_changes_nothing() -> None:
     assert stable(A0).found().last == ()
 
 
-# ---- how often the member looks the coordinator up -------------------------------------------------------------------
+# ---- how often the member looks up the coordinator -------------------------------------------------------------------
 
 
 def test_longest_pause_is_a_fifth_of_the_remaining_session() -> None:

@@ -54,7 +54,7 @@ def static_with_leases() -> Scene:
 
 
 def handing_over_with_leases() -> Scene:
-    """UNSUBSCRIBING, because a successor takes the member's place over."""
+    """UNSUBSCRIBING, because a successor takes over the member's place."""
     return requested(static_with_leases().until(lambda s: bool(s.all(ef.ReadAnnouncements))))
 
 

@@ -90,7 +90,7 @@ def test_subscription_of_a_member_keeps_its_state() -> None:
 
 
 def test_changed_subscription_is_sent_at_once() -> None:
-    """A changed subscription is sent without waiting for the interval, where Java waits."""
+    """A changed subscription is sent without waiting for the interval, unlike in Java."""
     scene = stable(A0).after(0.01).subscribe("invoices")
     assert scene.new_beats[0].topics == ("invoices",)
 
@@ -108,7 +108,7 @@ def test_subscription_without_matching_topics_joins() -> None:
 
 
 def test_join_waits_for_the_coordinator() -> None:
-    """The member looks the coordinator up once and sends the join as soon as it is known."""
+    """The member looks up the coordinator once and sends the join as soon as it is known."""
     scene = Scene().subscribe("orders").poll()
     assert (scene.kinds, scene.new_beats) == (["StateChanged", "FindCoordinator"], [])
     assert scene.poll().after(1.0).all(FindCoordinator) == scene.all(FindCoordinator)[:1]

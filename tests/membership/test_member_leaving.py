@@ -302,7 +302,7 @@ def test_leave_is_sent_as_soon_as_the_coordinator_is_found() -> None:
 
 
 def test_leave_does_not_wait_after_a_refused_lookup() -> None:
-    """A member that may not look the coordinator up does not wait for it (KAFKA-19300)."""
+    """A member that may not look up the coordinator does not wait for it (KAFKA-19300)."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
     scene.feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
     assert (scene.state, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBED, DONE)

@@ -159,7 +159,7 @@ def test_retry_drops_partitions_revoked_since() -> None:
 
 
 def test_commit_without_answer_is_retried_at_the_new_coordinator() -> None:
-    """After a broken connection the member looks the coordinator up and repeats the commit."""
+    """After a broken connection the member looks up the coordinator and repeats the commit."""
     scene = stable(A0).commit(5, A0).feed(CommitFailed(commit_id=1, reason="disconnected"))
     assert scene.kinds == ["FindCoordinator"]
     assert next_commit(scene.found()).offsets == at(5, A0)

@@ -114,7 +114,7 @@ def test_member_retries_at_poll_only_from_a_raising_callback_to_the_next_poll() 
 
 
 def test_raising_on_assign_is_called_again_at_the_next_poll_with_the_same_partitions() -> None:
-    """M42: The next poll calls on_assign with the same partitions again, where Java passes none."""
+    """M42: The next poll calls on_assign with the same partitions again, whereas Java passes none."""
     scene = adding().finish(failed=True).poll().offsets(7)
     assert scene.new(AssignPartitions)[0].offsets == dict.fromkeys(named(A1), 7)
     assert scene.finish().state is S.STABLE
@@ -322,7 +322,7 @@ def test_offset_fetch_is_not_repeated_after_a_fence() -> None:
     assert (scene.last, scene.state) == ((), S.FENCED)
 
 
-def test_offset_fetch_with_not_coordinator_looks_the_coordinator_up() -> None:
+def test_offset_fetch_with_not_coordinator_looks_up_the_coordinator() -> None:
     """NOT_COORDINATOR for an OffsetFetch starts a coordinator lookup."""
     assert failed_fetch(stable(A0).target(2, A0, A1), rediscover=True).kinds == ["FindCoordinator"]
 

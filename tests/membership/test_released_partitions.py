@@ -155,7 +155,7 @@ def test_classic_commit_of_a_released_partition_is_refused() -> None:
 def test_classic_commit_after_an_eager_revocation_waits_for_the_assignment(
     share: TopicPartition, outcome: list[set[TopicPartition]]
 ) -> None:
-    """An eager member revokes everything before each join; only the assignment shows which partitions it gave up."""
+    """An eager member revokes everything before each join; only the assignment shows which partitions it released."""
     scene = classic.stable(classic.A0, assignors=(classic.EAGER,)).rebalance().settle()
     late(scene, classic.A0)
     assert sent(scene) == []

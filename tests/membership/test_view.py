@@ -146,7 +146,7 @@ def test_heartbeat_without_an_answer_is_the_current_error_until_a_heartbeat_is_a
 
 
 def test_broken_connection_to_the_coordinator_is_the_current_error() -> None:
-    """A member in its group looks the coordinator up, and the view names the cause."""
+    """A member in its group looks up the coordinator, and the view names the cause."""
     scene = stable(A0).feed(CoordinatorLost(reason="disconnected"))
     assert (scene.view.present_error, scene.view.last_error_at) == (UNANSWERED, scene.now)
     scene.found().until(lambda s: s.protocol.heartbeats.in_flight is not None)

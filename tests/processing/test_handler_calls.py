@@ -104,8 +104,8 @@ def test_call_before_an_earlier_record_of_its_key_is_done_is_disordered() -> Non
     """The earlier record was started first or at the same time, but it is not finished yet."""
     early = call(1, B, 0, 1)
     assert checked(early, call(1, A, 2, 3)).disordered[0] == early
-    beside = call(2, B, 1, 3)
-    assert checked(call(1, A, 0, 2), beside, call(2, C, 4, 5)).disordered == [beside]
+    overlapping = call(2, B, 1, 3)
+    assert checked(call(1, A, 0, 2), overlapping, call(2, C, 4, 5)).disordered == [overlapping]
     after_failure = call(1, B, 2, 3)
     calls = [call(1, A, 0, 1, ok=False), after_failure]
     assert account(RECORDS, calls, {}, attempts=2).disordered == [after_failure]

@@ -133,7 +133,7 @@ def test_acknowledgement_does_not_wait_for_the_interval() -> None:
 
 
 def test_timed_out_heartbeat_is_repeated_after_a_backoff() -> None:
-    """H09: After a timeout the member looks the coordinator up and sends a full heartbeat after the backoff."""
+    """H09: After a timeout the member looks up the coordinator and sends a full heartbeat after the backoff."""
     scene = calm()
     scene.next_beat()
     scene.after(10.0).drop()
@@ -158,7 +158,7 @@ def test_backoff_grows_with_each_failure_and_ends_with_a_success() -> None:
 
 
 def test_joining_member_backs_off() -> None:
-    """A JOINING member does not repeat its join without a backoff, where Java does."""
+    """A JOINING member does not repeat its join without a backoff, unlike Java."""
     scene = joining().reject(Verdict.RETRY, LOADING)
     assert (scene.new_beats, round(scene.member.next_deadline() or 0, 3)) == ([], START + 0.1)
 
@@ -338,7 +338,7 @@ def test_every_refused_topic_is_raised() -> None:
 
 
 def test_coordinator_that_moved_is_looked_up() -> None:
-    """H15: After NOT_COORDINATOR the member looks the coordinator up and sends a full heartbeat to the new one."""
+    """H15: After NOT_COORDINATOR the member looks up the coordinator and sends a full heartbeat to the new one."""
     scene = stable(A0).with_heartbeat_in_flight().reject(Verdict.REDISCOVER, MOVED)
     assert len(scene.new(FindCoordinator)) == 1
     assert scene.found().next_beat().is_full

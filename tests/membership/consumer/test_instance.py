@@ -757,7 +757,7 @@ def test_view_shows_the_session_timeout_of_a_static_member() -> None:
 
 
 def test_changed_interval_requests_the_session_timeout_again() -> None:
-    """An operator who changes the interval often changes the session timeout too, so the member requests it again."""
+    """An operator who changes the interval often also changes the session timeout, so the member requests it again."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)))
     scene.next_beat()
     scene.answer(1, interval_s=2.0)

@@ -1,4 +1,4 @@
-"""The policy takeover-when-dead: a member takes an instance id over only with proof that the holder's process ended."""
+"""The policy takeover-when-dead: a member takes over an instance id only with proof that the holder's process ended."""
 
 from __future__ import annotations
 

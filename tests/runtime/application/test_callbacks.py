@@ -42,7 +42,7 @@ def test_subscribe_requests_eager_callbacks_according_to_the_configuration(
     config: dict[str, object],
     is_eager: bool,  # noqa: FBT001
 ) -> None:
-    """`rebalance.callbacks` decides; without it, callbacks are eager where confluent-kafka's would be."""
+    """`rebalance.callbacks` decides; without it, callbacks are eager if they would be in confluent-kafka."""
     consumer = consumers(**config)
     consumer.subscribe(["t"], on_assign=ignore)
     assert requests_eager_callbacks(consumer) is is_eager

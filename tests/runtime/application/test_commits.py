@@ -323,13 +323,13 @@ def test_synchronous_commit_completes_with_and_without_a_polling_thread(consumer
     def commit() -> object:
         return plain(consumer.commit(offsets=[PartitionOffset(topic, 0, 3)], asynchronous=False))
 
-    alone = Thread(commit)
+    first_commit = Thread(commit)
     consumer.member.answer_commit(consumer.member.wait_for(CommitRequested)[0])
-    assert alone.outcome() == [(0, 3, None)]
+    assert first_commit.outcome() == [(0, 3, None)]
     polling = Thread(lambda: consumer.poll(1.0))
-    beside = Thread(commit)
+    second_commit = Thread(commit)
     consumer.member.answer_commit(consumer.member.wait_for(CommitRequested, 2)[1])
-    assert beside.outcome() == [(0, 3, None)]
+    assert second_commit.outcome() == [(0, 3, None)]
     assert polling.outcome() is None
 
 

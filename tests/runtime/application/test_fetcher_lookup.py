@@ -58,8 +58,8 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
     "come",
     [
         pytest.param(lambda fetcher: fetcher.prefetch_metadata({"t"}), id="subscribed"),
-        pytest.param(lambda fetcher: fetcher.replace([PartitionOffset("t", 0, 0)]), id="assigned by hand"),
-        pytest.param(lambda fetcher: fetcher.add([PartitionOffset("t", 0, 0)]), id="added by hand"),
+        pytest.param(lambda fetcher: fetcher.replace([PartitionOffset("t", 0, 0)]), id="assigned manually"),
+        pytest.param(lambda fetcher: fetcher.add([PartitionOffset("t", 0, 0)]), id="added manually"),
     ],
 )
 def test_fetcher_requests_metadata_of_a_new_topic_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:

@@ -22,7 +22,7 @@ _TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 class Handle:
-    """A substitute for librdkafka's handle: the leaders of each topic's partitions, and what was requested."""
+    """A substitute for librdkafka's handle: it has the leaders of partitions, and records requests."""
 
     def __init__(self, topics: Mapping[str, list[int]]) -> None:
         self.topics = topics

@@ -53,7 +53,7 @@ def test_order_queue_returns_an_order_again_until_it_is_performed(line: Line) ->
 
 
 def test_order_queue_passes_on_awaited_commits_and_keeps_the_other_orders(line: Line) -> None:
-    """A commit without a waiting call is performed in its place, where on_commit is called."""
+    """A commit without a waiting call is performed in its turn, and on_commit is called then."""
     awaited: list[int] = []
 
     def take(completed: CommitCompleted) -> bool:

@@ -73,7 +73,7 @@ def test_guarded_member_without_a_coordinator_has_no_leave_request() -> None:
 
 
 def test_guarded_member_keeps_the_last_known_coordinator() -> None:
-    """The guardian sends the leave to that coordinator first, and looks the coordinator up if it has moved."""
+    """The guardian sends the leave to that coordinator first, and looks up the coordinator if it has moved."""
     assert len(guardian_after(view(), view(coordinator=None)).updates) == 1
 
 
@@ -157,7 +157,7 @@ def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_anot
 
 
 def test_classic_static_member_has_no_leave_request() -> None:
-    """A LeaveGroup would remove its place permanently; without one, its replacement takes the place over."""
+    """A LeaveGroup would remove its place permanently; without one, its replacement takes over the place."""
     assert guardian_after(view(instance_id="i", protocol=CLASSIC)).updates == []
 
 
@@ -179,7 +179,7 @@ def test_leave_request_follows_the_protocol() -> None:
 
 
 def test_classic_leave_request_has_the_leave_in_every_version() -> None:
-    """LeaveGroup names only this member, with the reason where the version has a field for it (KIP-800)."""
+    """LeaveGroup names only this member, with the reason if the version has a field for it (KIP-800)."""
     ((_, request),) = guardian_after(view(protocol=CLASSIC)).updates
     assert request is not None
     assert tuple(request.leave) == SPOKEN[Api.LEAVE_GROUP]

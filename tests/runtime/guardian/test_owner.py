@@ -98,7 +98,7 @@ order()
     with application(broker, log, program) as app:
         killed = app.process_named("guardian")
         killed.kill()
-        wait_until(lambda: has_ended(killed), "its end")
+        wait_until(lambda: has_ended(killed), "the end of the killed guardian")
         app.order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
@@ -208,7 +208,7 @@ report(guardian.pid)
 """
     with application(broker, log, program) as app:
         guardian = app.process_named("guardian")
-        wait_until(lambda: guardian.cwd() == "/", "the closed end")
+        wait_until(lambda: guardian.cwd() == "/", "a guardian that has closed its end of the pipe")
         app.order()
         assert app.read_words() == ["None"]
 
@@ -297,7 +297,7 @@ order()
         app.kill()
         # The first guardian has only the first member and also leaves for it, which does no harm.
         assert leavers(broker, 3) == ["one", "one", "two"]
-        wait_until(lambda: has_ended(first) and has_ended(second), "both ends")
+        wait_until(lambda: has_ended(first) and has_ended(second), "the end of both guardians")
 
 
 def test_guardian_ignores_a_forked_child(broker: ScriptedBroker, log: Path) -> None:

@@ -74,8 +74,8 @@ def leavers(broker: ScriptedBroker) -> list[str]:
     return [request.entity.member_id for request in broker.requests(HEARTBEAT)]
 
 
-def listens(guardian: psutil.Process) -> bool:
-    """Return whether the guardian waits, which means that it ignores signals already."""
+def waits_for_input(guardian: psutil.Process) -> bool:
+    """Return whether the guardian waits for input; then it also ignores signals."""
     return guardian.status() == psutil.STATUS_SLEEPING and guardian.cwd() == "/"
 
 
@@ -104,7 +104,7 @@ def test_guardian_ignores_the_closed_pipe_of_a_living_process(broker: ScriptedBr
     """An application that closes all its descriptors is alive; its later death is still detected."""
     with parent(broker, "order(); os.closerange(3, 256); report('closed'); order()", way) as application:
         guardian = application.process_named("guardian")
-        wait_until(lambda: listens(guardian), "listening")
+        wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
         woke = sleeps_again(guardian)
         application.order()
         assert application.read_words() == ["closed"]
@@ -137,10 +137,10 @@ def test_guardian_does_not_leave_for_a_stopped_process(broker: ScriptedBroker, w
     """After SIGSTOP the guardian reads the earlier updates and waits."""
     with parent(broker, "order()", way) as application:
         guardian = application.process_named("guardian")
-        wait_until(lambda: listens(guardian), "listening")
+        wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
         stopped = psutil.Process(application.process.pid)
         stopped.suspend()
-        wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, "stopped")
+        wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, "the stop of the application")
         if way == "getppid":
             wait_until(sleeps_again(guardian), "a check by the guardian")
         assert (broker.requests(), has_ended(guardian)) == ([], False)
@@ -153,7 +153,7 @@ def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, nu
     """After the signal the application may still be killed while it closes."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
-        wait_until(lambda: listens(guardian), "listening")
+        wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
         guardian.send_signal(number)
         application.kill()
         broker.wait_for(HEARTBEAT)
@@ -175,7 +175,7 @@ def test_guardian_leaves_without_a_usable_stderr(broker: ScriptedBroker, what: s
     line = line_of(1, leave_request(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
         guardian = application.process_named("guardian")
-        wait_until(lambda: listens(guardian), "listening")
+        wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
         assert str(Path(f"/proc/{guardian.pid}/fd/2").readlink()).startswith(log)
         application.kill()
         broker.wait_for(HEARTBEAT)
@@ -202,7 +202,7 @@ def test_guardian_process_is_small_and_opens_no_port(broker: ScriptedBroker) -> 
     """The waiting guardian has less than 25 MB of resident memory, no librdkafka, no port and no connection."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
-        wait_until(lambda: listens(guardian), "listening")
+        wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
         assert guardian.net_connections("inet") == []
         assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
         assert "rdkafka" not in maps(guardian)
@@ -230,7 +230,7 @@ def test_guardian_leaves_over_tls_with_the_password_of_a_killed_process(
         program = PARENT + "ours.sendall(base64.b64decode(order())); order()"
         with Application(program, SCRIPT, "pidfd", "", stderr=stderr) as application:
             guardian = application.process_named("guardian")
-            wait_until(lambda: listens(guardian), "listening")
+            wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
             has_read = sleeps_again(guardian)
             application.order(base64.b64encode(line).decode())
             wait_until(has_read, "the leave request in the guardian")

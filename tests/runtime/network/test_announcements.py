@@ -110,7 +110,7 @@ def test_partition_without_a_commit_has_no_announcement() -> None:
 
 @pytest.mark.parametrize(("code", "is_refused"), [(14, False), (16, False), (NOT_AUTHORIZED, True)])
 def test_refused_read_is_final_only_without_permission(code: int, is_refused: bool) -> None:  # noqa: FBT001
-    """The next request looks the coordinator up again, because another broker may coordinate the group."""
+    """The next request looks up the coordinator again, because another broker may coordinate the group."""
 
     async def act(announcements: Announcements) -> tuple[AnnouncementsRead | AnnouncementsNotRead, object]:
         return await announcements.read(READ), await announcements.read(READ)

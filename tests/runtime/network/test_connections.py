@@ -362,7 +362,7 @@ def silence(port: int) -> str:
 def test_silent_port_is_reported_once_long_before_the_attempt_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has one warning, each attempt calls `on_silence`, and a caller that gives up gets the text."""
+    """The log has one warning, each attempt calls `on_silence`, and a caller whose time is over receives the text."""
     monkeypatch.setattr(transport, "SILENT_AFTER_S", 0.01)
     reported: asyncio.Queue[str] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""The log lines for operators: Java's wording where it exists, and each event once."""
+"""The log lines for operators: each event is logged once, with Java's wording if Java has a line for it."""
 
 from __future__ import annotations
 
