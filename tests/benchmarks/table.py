@@ -121,7 +121,7 @@ ROWS = (
     Row(
         name=growth.NAME,
         measure=growth.run,
-        compares="ours, raw; 12 to 200 processes, 120 to 10,000 partitions",
+        compares="ours, raw; 12 to 100 processes, 120 to 2,000 partitions",
         workers=("member",),
         unit="s",
         bounds=tuple(f"48 members, {what}: median at most {limit_s:g} s" for what, limit_s in growth.BOUNDS.items()),

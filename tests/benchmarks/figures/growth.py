@@ -59,7 +59,6 @@ CELLS = {
     "12-120": Size(members=12, partitions=120, rounds=2),
     "48-480": Size(members=48, partitions=480, rounds=2, is_bounded=True),
     "100-2000": Size(members=100, partitions=2_000, rounds=1),
-    "200-10000": Size(members=200, partitions=10_000, rounds=1),
 }
 
 
