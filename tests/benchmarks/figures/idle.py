@@ -155,5 +155,5 @@ def _compare(idler: Idler, before: tuple[float, float], beats: Series, share: Se
 
 
 def _share(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """Return the share of a core between two looks, in percent."""
+    """Return the share of a core that was used between two measurements, in percent."""
     return (after[1] - before[1]) / (after[0] - before[0]) * 100
