@@ -65,7 +65,7 @@ PROGRESS_S = 15.0
 #: pytest all test files.
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 #: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
-DURATION = {False: "about 14 minutes", True: "about an hour"}
+DURATION = {False: "10 to 15 minutes", True: "about an hour"}
 #: Tests with a Spark session.
 SPARK_TESTS = (
     "tests/spark/test_runs.py",
