@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import Figure, counted_in, tell
@@ -99,10 +100,8 @@ def run(bench: Bench) -> Figure:
         topic = bench.topic(NAME, partitions=size.partitions)
         measured = {side: Measured.of(side, size) for side in sides}
         with bench.streaming(topic, _RECORDS_PER_S / size.partitions, partitions=size.partitions, spread=True):
-            for _ in range(bench.count(size.rounds, 1)):
-                for side in sides:
-                    with counted_in(*measured[side].series):
-                        _measure(bench, side, topic, size, measured[side])
+            turns = [partial(_turn, bench, side, topic, size, measured[side]) for side in sides]
+            bench.in_turns(bench.count(size.rounds, 1), *turns)
         series += [one for of_side in measured.values() for one in of_side.series]
         if size.is_bounded:
             checks += _checks(size, measured[sides[0]])
@@ -122,6 +121,11 @@ def _checks(size: Size, ours: Measured) -> list[Check]:
         at_most(f"{size}, {what}: median at most {limit_s:g} s", median_of(series), limit_s, "s", [series])
         for (what, limit_s), series in zip(BOUNDS.items(), (ours.join, ours.leave, ours.back), strict=True)
     ]
+
+
+def _turn(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) -> None:
+    with counted_in(*measured.series):
+        _measure(bench, side, topic, size, measured)
 
 
 def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) -> None:
