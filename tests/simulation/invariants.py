@@ -1,4 +1,7 @@
-"""The invariants of all processes together after every step, and of time; `process_invariants` has those of each."""
+"""The invariants of all processes together and of timing, checked at every step.
+
+`process_invariants` contains the invariants of a single process.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +40,22 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.simulation import Simulation
 
-#: Ordinary heartbeats of one member within one second; quick ones come every 0.2 s, and each change may add one.
+#: The limit of heartbeats per member and second, without leaves. Quick heartbeats are sent every 0.2 s, and each change
+#: may add a heartbeat.
 MOST_HEARTBEATS_PER_S = 20
-#: Descriptions of its group by one member within one second: waiting for an instance id, it asks every 32 ms at most.
+#: The limit of group descriptions per member and second. A member that waits for an instance id describes its group
+#: every 32 ms at most.
 MOST_DESCRIPTIONS_PER_S = 32
-#: The same, while the holder releases its place: every 2 ms.
+#: The limit of group descriptions per member and second while the holder releases its instance id: a description
+#: every 2 ms.
 MOST_DESCRIPTIONS_OF_RELEASES_PER_S = 501
-#: The longest that a run's callbacks take; longer ones are a scenario's own.
+#: The longest duration of callbacks in a random run. Scenarios may set longer callbacks.
 SLOWEST_CALLBACK_S = 2.0
-#: How many timer events a member may receive at one moment.
+#: The limit of timer events that a member receives at one moment.
 MOST_WAKES_AT_ONCE = 5
 
 
-#: The states in which the application is given nothing: what the member owned is lost, or given up.
+#: The states in which the application receives no records: the member has lost or revoked its partitions.
 _HANDS_OUT_NOTHING = frozenset(
     {
         MemberState.UNSUBSCRIBED,
@@ -62,7 +68,7 @@ _HANDS_OUT_NOTHING = frozenset(
 
 
 class Ledger:
-    """The fake log: how often each record of each partition was handed out, and up to where without a gap."""
+    """The fake log: it counts the deliveries of each record of each partition."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -70,7 +76,7 @@ class Ledger:
         self._prefix: dict[TopicIdPartition, int] = defaultdict(int)
 
     def deliver(self, partition: TopicPartition, position: int, count: int) -> None:
-        """Hand out records from this position on."""
+        """Count records as delivered, from this position on."""
         counts = self.counts[self._simulation.by_id(partition)]
         if len(counts) < position + count:
             counts.extend([0] * (position + count - len(counts)))
@@ -78,11 +84,11 @@ class Ledger:
             counts[offset] += 1
 
     def end(self, partition: TopicPartition) -> int:
-        """The offset after the last one that was handed out."""
+        """The offset after the last delivered record."""
         return len(self.counts[self._simulation.by_id(partition)])
 
     def prefix(self, partition: TopicPartition) -> int:
-        """Up to which offset every record was handed out at least once."""
+        """The offset before which every record was delivered at least once."""
         key = self._simulation.by_id(partition)
         counts, prefix = self.counts[key], self._prefix[key]
         while prefix < len(counts) and counts[prefix]:
@@ -92,7 +98,7 @@ class Ledger:
 
     @property
     def repeated(self) -> int:
-        """How many records were handed out more than once."""
+        """How many records were delivered more than once."""
         return sum(1 for counts in self.counts.values() for count in counts if count > 1)
 
 
@@ -101,14 +107,15 @@ class _Record:
     """The state of one process that the invariants of all processes need, and the invariants of that process."""
 
     invariants: ProcessInvariants = field(default_factory=ProcessInvariants)
-    #: Partitions after on_assign and before their on_revoke or on_lost.
+    #: Partitions whose on_assign has returned, and whose on_revoke or on_lost has not been called.
     open: set[TopicPartition] = field(default_factory=set)
     beats: deque[Instant] = field(default_factory=deque)
     descriptions: deque[Instant] = field(default_factory=deque)
     beat_count: int = 0
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
-    #: When the application of each holder had asked that this process released first, by when its own had.
+    #: For each subscription time of this process and each holder that it released: when the application of the holder
+    #: had subscribed, as of the first release.
     taken_over: dict[tuple[Instant, str], Instant] = field(default_factory=dict)
 
 
@@ -119,7 +126,7 @@ class Invariants:
         self._simulation = simulation
         self._records: dict[Process, _Record] = {}
         self._committed: dict[TopicPartition, int] = {}
-        #: The newest heartbeat of each process that has arrived, those of ended ones too.
+        #: The request id of the newest heartbeat that arrived from each process, including ended processes.
         self._arrived: dict[str, int] = {}
         self.state_changes: deque[tuple[Instant, Process]] = deque(maxlen=200)
         self.handovers = 0
@@ -128,35 +135,35 @@ class Invariants:
     # ---- processes ----
 
     def started(self, process: Process) -> None:
-        """A process started."""
+        """Register a process that started."""
         self._records[process] = _Record()
 
     def ended_process(self, process: Process, *, cleanly: bool) -> None:
-        """A process ended."""
+        """Remove a process that ended; if it ended cleanly, check that its callbacks ran for all partitions."""
         record = self._records.pop(process)
         self._simulation.handler_invariants.forget(process)
         if cleanly:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
     def beats_of(self, process: Process) -> int:
-        """How many ordinary heartbeats a process has sent."""
+        """How many heartbeats a process has sent, without leaves."""
         return self._records[process].beat_count
 
     def is_excused(self, process: object) -> bool:
-        """Whether others may have this process's partitions, and it cannot know."""
+        """Whether other processes may hold this process's partitions without its knowledge."""
         return any(record.invariants.is_excused for one, record in self._records.items() if one is process)
 
     # ---- the application ----
 
     def assigned(self, process: Process, partitions: AbstractSet[TopicPartition]) -> None:
-        """on_assign returned for these."""
+        """Record that on_assign returned for these partitions."""
         record = self._records[process]
         doubled = record.open & partitions
         check(not doubled, f"{process.name}: on_assign for {sorted(doubled)}, which it holds already")
         record.open |= partitions
 
     def ended(self, process: Process, partitions: AbstractSet[TopicPartition], callback: str) -> None:
-        """on_revoke or on_lost was called for the last time for these."""
+        """Record that the last call of on_revoke or on_lost for these partitions was made."""
         record = self._records[process]
         strange = partitions - record.open
         check(not strange, f"{process.name}: {callback} for {sorted(strange)}, which it does not hold")
@@ -164,7 +171,7 @@ class Invariants:
         self.handovers += len(partitions)
 
     def holdings_changed(self) -> None:
-        """No partition is fetchable by two processes, except where one is excused."""
+        """Check that no partition is fetchable by two processes, unless one of them is excused."""
         owners: dict[TopicPartition, Process] = {}
         for process, record in self._records.items():
             if record.invariants.is_excused:
@@ -175,18 +182,18 @@ class Invariants:
                     raise Violation(f"{partition} is fetchable by {other.name} and {process.name}")
 
     def performed(self, process: Process, step: StepEffect) -> None:
-        """The application performed a step; its member will hear of it."""
+        """Record that the application performed a step; its member has not received the result yet."""
         if not isinstance(step, PausePartitions):
             self._records[process].invariants.history.append(frozenset(process.application.held))
 
     def commit_completed(self, process: Process, commit_id: int, pending: AbstractSet[int]) -> None:
-        """A commit of the application's own ends exactly once."""
+        """Check that each commit of the application completes exactly once."""
         check(commit_id in pending, f"{process.name}: commit {commit_id} ended, and nobody waits for it")
 
     # ---- the coordinator ----
 
     def arrived(self, exchange: Exchange) -> None:
-        """A request arrived: no heartbeat, join or leave is overtaken by a later one of the same process."""
+        """Check that no heartbeat, join or leave arrives after a later request of the same process."""
         order, sender = exchange.order, exchange.connection.sender
         if isinstance(order, SendHeartbeat):
             before = self._arrived.get(sender, 0)
@@ -195,7 +202,7 @@ class Invariants:
             self._arrived[sender] = order.request_id
 
     def coordinator_acted(self, order: MemberOrder, answer: Answer | None) -> None:
-        """A request was handled: what the member may have by its answer ends an excuse."""
+        """End the excuse of a member whose handled request gives it partitions again."""
         match order, answer:
             case SendHeartbeat(heartbeat=beat), Granted() if beat.member_epoch == JOIN_EPOCH:
                 self.hand_overs.joined(beat.instance_id or "", beat.member_id)
@@ -209,7 +216,7 @@ class Invariants:
                 pass
 
     def read_journal(self, answers: Iterable[Answer | None] = ()) -> None:
-        """Take in what the coordinator did, with these answers: removals excuse, commits are checked."""
+        """Read the actions of the coordinator and their answers: excuse removed members, and check commits."""
         joined = {answer.member_id for answer in answers if isinstance(answer, Joined)}
         journal = self._simulation.coordinator.journal
         while journal:
@@ -222,7 +229,7 @@ class Invariants:
                 case Replaced(former_id=member_id):
                     self._excuse(member_id)
                 case JoinsCompleted(members=members):
-                    # A generation goes on without a static member that did not join in time.
+                    # The new generation begins without static members that did not join in time.
                     for member_id in set(members) - joined:
                         self._excuse(member_id)
                 case Loaded(members=members):
@@ -243,10 +250,11 @@ class Invariants:
         ]
 
     def _session_ended(self, member_id: str) -> None:
-        """The coordinator gives a silent member's partitions to others: the member hands out nothing of them by now."""
+        """Check that a member delivers no records when its session ends and its partitions move to other members."""
         for process, _ in self._of(member_id):
             view, now = process.view, self._simulation.now
-            # Until a member knows the session timeout it assumes Kafka's default, which is longer than that of a run.
+            # Until a member knows the session timeout, it assumes Kafka's default, which is longer than the timeout of
+            # a simulation.
             is_over = view.lease_until is not None and (view.lease_until <= now or view.is_session_assumed)
             is_in_group = process.alive and view.state not in _HANDS_OUT_NOTHING
             check(
@@ -269,14 +277,14 @@ class Invariants:
             self._committed[partition] = at.offset
 
     def forget_topic(self, name: str) -> None:
-        """A topic was deleted, and what was committed of it."""
+        """Remove the committed offsets of a deleted topic."""
         for partition in [p for p in self._committed if p.topic == name]:
             del self._committed[partition]
 
     # ---- the member ----
 
     def about_to_handle(self, process: Process, event: GroupEvent) -> None:
-        """The core is about to handle an event."""
+        """Check an event that the core is about to handle."""
         record = self._records[process]
         record.invariants.take(process, event)
         self.hand_overs.about_to_handle(process, event)
@@ -292,7 +300,7 @@ class Invariants:
                 pass
 
     def handled(self, process: Process, old: MemberState, effects: tuple[GroupEffect, ...]) -> None:
-        """The core handled an event."""
+        """Check the effects of an event that the core handled."""
         record = self._records[process]
         record.invariants.handled(process, old, effects)
         self.hand_overs.handled(process, effects, is_newest=record.invariants.is_newest)
@@ -320,10 +328,10 @@ class Invariants:
                     pass
 
     def _took_over(self, process: Process, holder: str) -> None:
-        """A member that was overtaken never takes over: the holder's application asked before its own did.
+        """Check that a member takes over only from holders whose applications subscribed before its own application.
 
-        A holder that was released is released again by the same join if it comes back before the newcomer has joined,
-        because of a heartbeat on its way or because its application subscribes again: what counts is the first time.
+        A released holder may come back before the new member has joined: a heartbeat was in flight, or its application
+        subscribes again. The same join then releases it again. Only the first release is compared.
         """
         if process.settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD:
             is_alive = not self._simulation.has_proof_of_death(holder)
@@ -334,7 +342,7 @@ class Invariants:
         check(later_s <= NEWEST_FOR_S, message)
 
     def _asked_later_s(self, process: Process, holder: str) -> float:
-        """How much later than this process the holder's had asked when this one first sent its release."""
+        """How much later than this process the holder had subscribed, as of the first release by this process."""
         taken_over = self._records[process].taken_over
         asked_at = next(
             (one.asked_at for one in self._simulation.processes if holder in one.member_ids), process.asked_at
@@ -342,7 +350,11 @@ class Invariants:
         return taken_over.setdefault((process.asked_at, holder), asked_at) - process.asked_at
 
     def _leave_completed(self, process: Process, record: _Record) -> None:
-        """Leaving is bounded: a commit before and one after on_revoke, others under way, callbacks, the answer."""
+        """Check that leaving takes bounded time.
+
+        It may wait for a commit before and a commit after on_revoke, other commits in flight, callbacks, and the answer
+        to the leave.
+        """
         since, behavior = record.leave_since, process.application.behavior
         record.leave_since = None
         if since is not None:

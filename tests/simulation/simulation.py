@@ -1,7 +1,7 @@
 """A simulation of processes, a coordinator, a network and a virtual clock, run from one seed.
 
-Which protocol its members speak follows from the coordinator's rules: `Rules` are of groups of the consumer protocol,
-`ClassicRules` of classic ones; with both the coordinator takes either, and each member what the group is.
+The coordinator's rules decide which protocol the members use: the consumer protocol with `Rules`, the classic protocol
+with `ClassicRules`. With both, the coordinator accepts either protocol, and each member uses that of its group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.simulation.process_invariants import Violation
 from tests.simulation.trace import as_text
 
 GROUP = "orders-group"
-#: How many lines of the trace a failure shows.
+#: The number of trace lines in a failure message.
 TRACE_LINES = 60
 AnyRules: TypeAlias = Rules | ClassicRules | tuple[Rules, ClassicRules]
 _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
@@ -52,14 +52,14 @@ _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 def protocols_of(
     *protocols: GroupProtocol, assignors: Iterable[str | Assignor] = ("cooperative-sticky",)
 ) -> ProtocolSettings:
-    """A member that may speak these protocols; with times that suit a simulation."""
+    """Return the settings of a member that may use these protocols, with timeouts that suit a simulation."""
     known = tuple(BUILT_IN[one] if isinstance(one, str) else one for one in assignors)
     classic = ClassicSettings(assignors=known, session_timeout_s=6.0, heartbeat_interval_s=0.5)
     return ProtocolSettings(classic=classic, protocols=protocols)
 
 
 def coordinator_of(rules: AnyRules) -> tuple[GroupCoordinator, ProtocolSettings]:
-    """A coordinator with these rules, and what its members speak unless a test says otherwise."""
+    """Return a coordinator with these rules, and the default protocol settings of its members."""
     match rules:
         case Rules():
             return ConsumerCoordinator(rules), protocols_of(_CONSUMER)
@@ -70,7 +70,7 @@ def coordinator_of(rules: AnyRules) -> tuple[GroupCoordinator, ProtocolSettings]
 
 
 class Simulation:
-    """One simulation. Everything that happens in it follows from its seed and from what the caller does."""
+    """One simulation. Its seed and the calls of the test determine everything that happens in it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Simulation:
         make_member: Callable[..., MemberCore | Recorder] = MemberCore,
     ) -> None:
         self.seed = seed
-        self.random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        self.random = random.Random(seed)  # noqa: S311 - the random numbers must be repeatable
         self.now: Instant = 0.0
         self.faults = faults or Faults()
         self.coordinator, self.protocols = coordinator_of(rules or Rules())
@@ -89,16 +89,16 @@ class Simulation:
         self.former_node = self.coordinator.node_id
         self.nodes_down: set[int] = set()
         self.inbox_delay_s = 0.0
-        #: Whether there are no records to hand out.
+        #: Whether there are no records to deliver.
         self.is_idle = False
-        #: Whether no fault is injected and no handler fails any more.
+        #: Whether the faults have ended: no fault is injected, and no handler fails.
         self.are_faults_over = False
-        #: Whether members have the right to describe their group.
+        #: Whether members are authorized to describe their group.
         self.may_describe = True
         self.make_member = make_member
-        #: What orders each process's requests.
+        #: The class that orders the requests of each process.
         self.make_outbox: type[Outbox] = Outbox
-        #: What each process does with its records.
+        #: Creates the application that processes the records of each process.
         self.make_application: Callable[[Process, Behavior, bool], Application] = Application
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
@@ -114,7 +114,7 @@ class Simulation:
     # ---- building ----
 
     def next_number(self, kind: str) -> int:
-        """Counts up for each kind of thing."""
+        """Return the next number for this kind of object, from 0."""
         return next(self._numbers.setdefault(kind, count()))
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -122,7 +122,7 @@ class Simulation:
         self.coordinator.create_topic(name, partitions, uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def grow_topic(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Increase the number of partitions of a topic."""
         self.coordinator.create_topic(name, partitions, self.coordinator.topics[name].topic_id)
 
     def delete_topic(self, name: str) -> None:
@@ -151,18 +151,21 @@ class Simulation:
         return partition.topic in self.coordinator.topics
 
     def by_id(self, partition: TopicPartition) -> TopicIdPartition:
-        """The partition as the present topic of that name has it."""
+        """The partition with the id of the current topic of that name."""
         return TopicIdPartition(self.coordinator.topics[partition.topic].topic_id, partition.partition)
 
     @property
     def live_processes(self) -> list[Process]:
-        """The processes that have not ended; a stopped one (SIGSTOP) is one of them."""
+        """The processes that have not ended, including stopped processes (SIGSTOP)."""
         return [process for process in self.processes if process.alive]
 
     # ---- the coordinator ----
 
     def deliver(self, exchange: Exchange, node_id: int) -> Answer | None:
-        """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
+        """Handle a request that arrives at a node, and send the answers to other requests that it releases.
+
+        Returns None if its own answer has to wait.
+        """
         if isinstance(exchange.order, ReadAnnouncements | WriteAnnouncement):
             return self.helper.handle(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
         self.invariants.arrived(exchange)
@@ -172,7 +175,7 @@ class Simulation:
         return next((one.answer for one in released if one.key is exchange), None)
 
     def release(self, released: list[Released], asked: Exchange | None = None) -> None:
-        """Look at what the coordinator did, and send its answers to those that waited."""
+        """Check the actions of the coordinator, and send its answers to the requests that waited."""
         self.invariants.read_journal([one.answer for one in released])
         for key, answer in released:
             assert isinstance(key, Exchange)
@@ -181,26 +184,26 @@ class Simulation:
                 key.connection.reply(key, answer)
 
     def move_coordinator(self, node_id: int, loading_s: float) -> None:
-        """Let another node be the coordinator."""
+        """Make another node the coordinator."""
         self.former_node = self.coordinator.node_id
         self.release(self.coordinator.move(node_id, self.now, loading_s))
 
     def expel(self, member_id: str) -> None:
-        """An administrator removes a member."""
+        """Remove a member, as an administrator does."""
         self.release(self.coordinator.expel(GROUP, member_id, self.now))
 
     # ---- time ----
 
     def at(self, moment: Instant, action: Callable[[], None]) -> None:
-        """Do something then."""
+        """Schedule an action for this moment."""
         heapq.heappush(self._queue, (max(moment, self.now), next(self._order), action))
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something after so many seconds."""
+        """Schedule an action after this number of seconds."""
         self.at(self.now + delay_s, action)
 
     def run(self, until: Instant, *, when: Callable[[], bool] | None = None) -> bool:
-        """Let time pass up to this moment, or until something is so; whether it is so."""
+        """Let time pass until this moment, or until the condition `when` is true; return whether it is true."""
         while when is None or not when():
             if not self._step(until):
                 self.now = until
@@ -212,14 +215,14 @@ class Simulation:
         self.run(self.now + seconds)
 
     def settle(self, within_s: float) -> float:
-        """Let time pass until everything is in its place; how long it took."""
+        """Let time pass until the group is settled, and return how many seconds that took."""
         since = self.now
         if not self.run(since + within_s, when=lambda: self.is_settled):
             raise Violation(f"not settled within {within_s} s")
         return self.now - since
 
     def _step(self, until: Instant) -> bool:
-        """Let the next thing happen, unless it is later; whether something happened."""
+        """Run the next action unless it is later than `until`; return whether an action ran."""
         queue, now = self._queue, self.now
         moment = queue[0][0] if queue else float("inf")
         woken: Process | None = None
@@ -276,16 +279,16 @@ class Simulation:
 
     @property
     def group_epoch(self) -> int:
-        """The group's epoch: each change that another member may notice raises it."""
+        """The group epoch, which increases with each change that is visible to other members."""
         return int(self.coordinator.groups[GROUP].epoch)
 
     def has_proof_of_death(self, member_id: str) -> bool:
-        """Whether the process that had this member was killed: all processes are on one machine."""
+        """Whether the process of this member was killed, which is visible because all processes share a machine."""
         return any(member_id in one.member_ids and one.is_killed for one in self.processes)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all members are STABLE and deliver all partitions among them, each in one place."""
+        """Whether all members are STABLE, and each partition is fetched by exactly one of them."""
         live = self.live_processes
         if any(process.state is not MemberState.STABLE for process in live if process.subscription):
             return False
