@@ -1,8 +1,8 @@
 """The invariants of hand-overs of instance ids, checked in every run (`membership.consumer.hand_over`).
 
-A successor prepares, announces itself, and joins when the id is free; a holder releases its id for each successor once,
-and takes a fixed id again only after the successor had the time to join. So two processes never take an id from each
-other in turns.
+A successor prepares, announces itself, and joins when the instance id is free. A holder releases its id only once for
+each successor. It takes a fixed id again only after the time that is reserved for the successor's join. So two
+processes never take an id from each other alternately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 _P = PredecessorState
-#: Sums of moments are not exact.
+#: Sums of times are not exact.
 _ROUNDING_S = 1e-9
 
 
@@ -34,7 +34,7 @@ _ROUNDING_S = 1e-9
 class _Seen:
     """The facts about one process that the invariants need."""
 
-    #: The number of the latest order to prepare for partitions.
+    #: The attempt number of the latest order to prepare for partitions (`WarmPartitions`).
     ordered: int = 0
     #: The holders to which it has announced itself since its application subscribed.
     requested: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class _Seen:
     served: set[str] = field(default_factory=set)
     state: PredecessorState = _P.HOLDING
     instance_id: str | None = None
-    #: Until when its released id is left to its successor.
+    #: The time until which its released id is reserved for the successor.
     reserved_until: Instant = 0.0
 
 
@@ -53,23 +53,26 @@ class HandOvers:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._seen: dict[Process, _Seen] = {}
-        #: The released ids and when, until a member has them.
+        #: The process and the time of each release, until another member joins with the id.
         self._released: dict[str, tuple[Process, Instant]] = {}
-        #: How many holders released their id for a successor, and how many ids another process had in time.
+        #: How often a holder released its id for a successor, and how often another process joined with it in time.
         self.requested = 0
         self.completed = 0
-        #: The processes that released their id for a successor although an older one held an id.
+        #: The processes that released their id for a successor although an older process held an id.
         self.out_of_turn: list[str] = []
 
     def about_to_handle(self, process: Process, event: GroupEvent) -> None:
-        """A member is about to handle an event."""
+        """Update the state from an event that a member is about to handle."""
         seen = self._seen.setdefault(process, _Seen())
         if isinstance(event, LeaveRequested):
-            # Its application decides from now on.
+            # The application decides again when to join, so the reservation ends.
             seen.reserved_until = 0.0
 
     def handled(self, process: Process, effects: tuple[GroupEffect, ...], *, is_newest: bool) -> None:
-        """A member handled an event; `is_newest`: it was not admitted since its application subscribed."""
+        """Check the effects of an event that a member handled.
+
+        `is_newest` is true if the member has not been admitted yet since its application subscribed.
+        """
         if not internals.speaks_consumer(process.member):
             return
         seen = self._seen[process]
@@ -89,14 +92,18 @@ class HandOvers:
                     pass
 
     def _announcement_ordered(self, process: Process, seen: _Seen, announcement: HandOverAnnouncement) -> None:
-        """The application is ready; with a fixed id the requests go to one holder, and to others that began before."""
+        """Check an announcement: the application has finished its preparation.
+
+        With a fixed id, a member announces itself to one holder, and to further holders only if their processes started
+        earlier than its own.
+        """
         name, holder_id = process.name, announcement.predecessor
         is_ready = process.application.warmed == seen.ordered
         check(is_ready, f"{name} announces itself to {holder_id} before on_warm has returned")
         if seen.subscribed_at != process.asked_at:
             seen.subscribed_at, seen.requested = process.asked_at, set()
         if holder_id in seen.requested or process.settings.instance_pool:
-            # The holder was checked at the first announcement to it.
+            # The first announcement to this holder was checked already; pools need no check.
             return
         seen.requested.add(holder_id)
         holder = next(one for one in self._simulation.processes if holder_id in one.member_ids)
@@ -108,7 +115,7 @@ class HandOvers:
         )
 
     def _check_predecessor(self, process: Process, seen: _Seen) -> None:
-        """A holder releases its id for a successor once, and its id is reserved then."""
+        """Check that a holder releases its id for each successor only once, and reserve the id from then on."""
         predecessor = internals.predecessor(process.member)
         if predecessor.state is _P.RELEASING and seen.state is _P.HOLDING:
             successor = predecessor.successor or ""
@@ -119,21 +126,21 @@ class HandOvers:
             if process.settings.instance_pool and self._has_older_holder(process):
                 self.out_of_turn.append(process.name)
         if predecessor.state is _P.RELEASED and seen.state is not _P.RELEASED and seen.instance_id is not None:
-            # With a pool the id is only reserved while the announcement shows that its successor is out of the group.
+            # With a pool, the id is reserved only while the announcement shows a successor outside the group.
             reserved_s = 0.0 if process.settings.instance_pool else RESERVED_S - _ROUNDING_S
             seen.reserved_until = self._simulation.now + reserved_s
             self._released[seen.instance_id] = (process, self._simulation.now)
         seen.state = predecessor.state
 
     def _has_older_holder(self, process: Process) -> bool:
-        """Whether an older process holds an id; ids contain milliseconds."""
+        """Whether an older process holds an id; start times are compared in milliseconds, as in member ids."""
         live = (one for one in self._simulation.live_processes if not one.application.is_leaving)
         holders = (one.started_at for one in live if one.state is MemberState.STABLE)
         oldest_at = min(holders, default=process.started_at)
         return process.started_at - oldest_at > 0.001
 
     def joined(self, instance_id: str, member_id: str) -> None:
-        """The coordinator let this member in with this id."""
+        """Record that the coordinator admitted this member with this instance id."""
         former, released_at = self._released.pop(instance_id, (None, 0.0))
         is_in_time = self._simulation.now <= released_at + RESERVED_S
         self.completed += former is not None and member_id not in former.member_ids and is_in_time

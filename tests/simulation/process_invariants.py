@@ -1,11 +1,16 @@
-"""The invariants of one process, checked at each event, in every run and for both protocols.
+"""The invariants of a single process, checked at each event of every run, for both protocols.
 
 **Which overlaps are permitted.** Two processes may fetch the same partition only while the membership of one of them
-is over without its knowledge or without its application's: the coordinator removed it (a session, a rebalance timeout,
-an administrator), let another member id take its instance id's place or went on to a generation without it, or it left
-because its application does not poll (STALE). Such a process is *excused* from that moment until it joins again, and by
-then it must hold nothing. A classic member's excuse also ends with a share that the coordinator has given it since and
-that it has taken over: a static member that a generation went on without joins again with what it holds.
+has ended, and this member or its application cannot know that yet:
+
+- the coordinator removed the member (session timeout, rebalance timeout, or an administrator);
+- the coordinator gave its instance id to another member id;
+- the coordinator began a generation without it;
+- the member left because its application does not poll (STALE).
+
+Such a process is *excused* from that moment until it joins again. When it joins, it must hold no partition. Static
+classic members are an exception: if a generation began without such a member, it joins again with the partitions that
+it holds. The excuse of a classic member therefore also ends when it has taken over a new assignment.
 """
 
 from __future__ import annotations
@@ -79,16 +84,16 @@ _ENDS_HEARTBEAT = (
     *(HeartbeatAnswered, HeartbeatRejected, HeartbeatFailed),
     *(ClassicHeartbeatAnswered, ClassicHeartbeatRejected, ExchangeFailed),
 )
-#: The verdicts on a generation or a membership that is over.
+#: The verdicts that end a generation or a membership.
 _IS_OVER = frozenset({ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID})
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is called
+class Violation(AssertionError):  # noqa: N818 - the usual term
     """An invariant does not hold."""
 
 
-def check(holds: bool, message: str) -> None:  # noqa: FBT001 - it is what the call is about
-    """Raise a Violation with this message unless it holds."""
+def check(holds: bool, message: str) -> None:  # noqa: FBT001 - the condition is the main argument
+    """Raise a Violation with this message if the condition is false."""
     if not holds:
         raise Violation(message)
 
@@ -98,11 +103,14 @@ class ObservedApplication(Protocol):
 
     @property
     def held(self) -> Collection[TopicPartition]:
-        """What it holds."""
+        """The partitions that it holds."""
 
 
 class ObservedProcess(Protocol):
-    """The part of a process that the invariants read; its member may end permanently with `may_end_with` errors."""
+    """The part of a process that the invariants read.
+
+    `may_end_with` contains the names of the errors that may end its membership permanently.
+    """
 
     name: str
     member: MemberCore
@@ -116,46 +124,46 @@ class ObservedProcess(Protocol):
 
 @dataclass(slots=True)
 class ProcessInvariants:
-    """Checks one process at each event; raises Violation. The fields have the state that the checks need."""
+    """Checks one process at each event; raises Violation. Its fields are the state that the checks need."""
 
     is_excused: bool = False
-    #: The application's partitions as reported to the member, and those not reported yet.
+    #: The application's partitions as last reported to the member, and its later states that are not reported yet.
     reported: frozenset[TopicPartition] = frozenset()
     history: list[frozenset[TopicPartition]] = field(default_factory=list)
-    #: Whether a heartbeat is out.
+    #: Whether a heartbeat is in flight.
     is_out: bool = False
     step: tuple[int, Step] | None = None
     paused: frozenset[TopicPartition] | None = None
     owed_commit: Offsets | None = None
     is_searching: bool = False
-    #: Whether a KIP-848 member was not admitted since its application made it join.
+    #: Whether a KIP-848 member has not been admitted yet since its application subscribed.
     is_newest: bool = False
-    #: The members from which it took over in this join, and how often.
+    #: The member from which it took over in this join, and the number of takeovers.
     taken_from: str | None = None
     takeovers: int = 0
     stale_holder: str | None = None
-    #: Whether the group was full, so that it may remove its own stale member permanently (KIP-389).
+    #: Whether the group was full. The member may then remove its own stale member permanently (KIP-389).
     was_full: bool = False
-    #: Whether the coordinator has given an excused classic member a share.
+    #: Whether the coordinator has given an excused classic member a new assignment.
     is_confirmed: bool = False
-    #: Whether the coordinator has just ended the membership, or its generation.
+    #: Whether the coordinator has just ended the membership or the generation.
     is_over: bool = False
 
     def excuse(self) -> None:
-        """Others may have its partitions, and it cannot know."""
+        """Excuse the process: other processes may hold its partitions without its knowledge."""
         self.is_excused, self.is_confirmed = True, False
 
     # ---- events ----
 
     def take(self, process: ObservedProcess, event: Any) -> None:
-        """An event is about to be handled."""
+        """Update the state from an event that the core is about to handle."""
         match event:
             case StepFinished():
                 self._step_finished(process.member, event)
             case CoordinatorFound():
                 self.is_searching = False
             case JoinAnswered() if event.request_id == internals.exchange(process.member):
-                self.is_out = False  # a heartbeat beside it was of the former generation
+                self.is_out = False  # a heartbeat in flight at the same time belongs to the former generation
             case _ if isinstance(event, _ENDS_HEARTBEAT):
                 self.was_full |= isinstance(event, HeartbeatRejected) and event.error.code == GROUP_MAX_SIZE_REACHED
                 self.is_out &= event.request_id != internals.heartbeat_in_flight(process.member)
@@ -163,7 +171,7 @@ class ProcessInvariants:
                 pass
         if isinstance(event, JoinRejected | SyncRejected | ClassicHeartbeatRejected) and event.verdict in _IS_OVER:
             number, member = event.request_id, process.member
-            # During a JoinGroup only its answer decides about the membership.
+            # During a JoinGroup, only the answer to it can end the membership.
             is_heard = number == internals.heartbeat_in_flight(member) and internals.state(member) is not _C.JOINING
             self.is_over = is_heard or number == internals.exchange(member)
 
@@ -180,7 +188,7 @@ class ProcessInvariants:
     # ---- effects ----
 
     def handled(self, process: ObservedProcess, old: MemberState, effects: tuple[Any, ...]) -> None:
-        """The core handled an event; `old` is the state before it, as it is shown."""
+        """Check the effects of an event that the core handled; `old` is the public state before the event."""
         state, name = old, process.name
         for number, effect in enumerate(effects):
             match effect:
@@ -206,7 +214,7 @@ class ProcessInvariants:
         self._check_state(process)
 
     def _check_state(self, process: ObservedProcess) -> None:
-        """What holds after each event: who is not in the group has no epoch to show, and owns nothing."""
+        """Check the state after an event: a member outside the group has no epoch and owns no partition."""
         member, name = process.member, process.name
         shown, epoch = internals.shown(member), internals.epoch(member)
         if shown in SILENT:
@@ -225,9 +233,10 @@ class ProcessInvariants:
             self.is_excused = self.is_confirmed = False
 
     def _check_takeovers(self, process: ObservedProcess, epoch: int) -> None:
-        """Takeover never loops: from one holder in each join, and never by a member that was in the group before.
+        """Check that takeovers never loop.
 
-        Each join costs a missed poll at least, or is the application's wish.
+        A member takes over from one holder per join, and not if it was in the group since its application subscribed.
+        Each new join requires a missed poll or a subscription by the application.
         """
         name, stale_holder = process.name, internals.stale_holder(process.member)
         foreign = (
@@ -238,7 +247,7 @@ class ProcessInvariants:
         if foreign is not None and foreign != self.stale_holder:
             self.takeovers += 1
             if process.settings.conflict_policy is ConflictPolicy.TAKEOVER_WHEN_DEAD:
-                # It takes over from any number of dead holders, one after the other, whatever its age.
+                # It may take over from any number of dead holders in turn, no matter when its application subscribed.
                 self.taken_from, self.takeovers, self.is_newest = None, 0, True
             check(self.is_newest, f"{name} takes over from {foreign} although it was in the group before")
             is_one = self.taken_from in (None, foreign)
@@ -271,7 +280,7 @@ class ProcessInvariants:
             self.taken_from, self.takeovers, self.was_full = None, 0, False
 
     def _ordered(self, process: ObservedProcess, effect: StepEffect) -> None:
-        """Pause, commit, on_revoke, and one step of an attempt at a time."""
+        """Check the order of steps: pause, commit, on_revoke, with one step of an attempt at a time."""
         name = process.name
         if self.step is not None:
             check(self.step[0] < effect.attempt, f"{name}: {effect} while step {self.step} runs")
@@ -297,18 +306,18 @@ class ProcessInvariants:
     # ---- requests to the coordinator ----
 
     def _left(self, name: str, state: MemberState, rest: tuple[Any, ...]) -> None:
-        """A leave goes out: the application gave up everything, or is late with its poll."""
+        """Check that a member leaves only after its application gave up all partitions, or if a poll is overdue."""
         goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
         check(state is _S.UNSUBSCRIBING or goes_stale, f"{name} sends a leave in state {state}")
         if state is _S.UNSUBSCRIBING and not goes_stale:
             check(not self.reported, f"{name} leaves before its application gave up {sorted(self.reported)}")
 
     def _sent(self, process: ObservedProcess, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
-        """A KIP-848 member's heartbeat."""
+        """Check a heartbeat that a KIP-848 member sends."""
         name = process.name
         if beat.is_leave and beat.owned is not None:
             if state is _S.FENCED and beat.member_id != internals.consumer(process.member).member_id:
-                # A dynamic member that goes on under another id; it holds nothing any more.
+                # A dynamic member continues with another member id, and holds no partition any more.
                 check(beat.instance_id is None, f"{name}, a static member, takes another member id")
                 check(
                     not self.reported,
@@ -321,7 +330,7 @@ class ProcessInvariants:
         check(not self.is_out, f"{name} sends a heartbeat while another one is out")
         self.is_out = True
         if beat.is_leave:
-            # On behalf of the holder; the member waits for the answer as for that of any heartbeat.
+            # A leave on behalf of the holder; the member waits for its answer, as with any heartbeat.
             is_release = state is _S.JOINING and (beat.member_epoch == LEAVE_STATIC_EPOCH or self.was_full)
             check(is_release, f"{name} releases {beat} in state {state}")
         elif beat.member_epoch == JOIN_EPOCH:
@@ -330,7 +339,7 @@ class ProcessInvariants:
             self._stated(process, beat, beat.owned, state)
 
     def _stated(self, process: ObservedProcess, beat: Heartbeat, owned: Assignment, state: MemberState) -> None:
-        """An acknowledgement claims no unfinished assignment, and no statement drops an unfinished revocation."""
+        """Check the owned partitions in a heartbeat: without unfinished assignments, with unfinished revocations."""
         name = process.name
         check(beat.member_epoch > JOIN_EPOCH, f"{name} states what it owns at epoch {beat.member_epoch}")
         stated, held = internals.named(process.member, owned), frozenset(process.application.held)
@@ -345,7 +354,7 @@ class ProcessInvariants:
         state: MemberState,
         rest: tuple[Any, ...],
     ) -> None:
-        """A classic member's request."""
+        """Check a request that a classic member sends."""
         name, now = process.name, internals.state(process.member)
         match effect:
             case SendJoin():
@@ -363,14 +372,14 @@ class ProcessInvariants:
                 check(not self.is_out, f"{name} sends a heartbeat while another one is out")
                 self.is_out = True
             case SendClassicLeave(member_id=""):
-                # For the stale holder of its instance id, whose place a full group has no other for (KIP-389).
+                # A leave for the stale holder of its instance id, because the group is full without it (KIP-389).
                 is_release = state is _S.JOINING and effect.instance_id is not None
                 check(is_release, f"{name} releases {effect} in state {state}")
             case SendClassicLeave():
                 self._left(name, state, rest)
 
     def _joined(self, process: ObservedProcess, join: SendJoin) -> None:
-        """A joining member states exactly what it holds: nothing if it is eager or has lost its generation."""
+        """Check that a JoinGroup names exactly the held partitions: none for eager members or without generation."""
         name, held = process.name, frozenset(process.application.held)
         for _, joined in join.protocols:
             owned = sorted(joined.owned)
