@@ -1,8 +1,9 @@
 """A network between processes and broker nodes, with seeded faults.
 
-A request travels on one of a process's two connections (heartbeats, or JoinGroup and SyncGroup; everything else), in
-order. It may be lost, its answer may be lost, late or doubled, and the connection may break with whatever is under way
-on it.
+A process has one connection for heartbeats of the consumer protocol, or for JoinGroup and SyncGroup, one connection for
+its other requests to the coordinator, and one connection to the coordinator of its helper group. Each connection keeps
+the order of its requests. A request may be lost. Its answer may be lost, late or duplicated. The connection may break,
+and then all its requests fail.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from consumer_membership.types import GroupProtocol
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-#: A request without answer fails after this time (the shell: 10 s, at a session timeout of 45 s).
+#: A request without answer fails after this time. (In the shell it is 10 s, with a session timeout of 45 s.)
 REQUEST_TIMEOUT_S = 2.0
-#: A JoinGroup waits for the other members, and the shell for so much longer.
+#: A JoinGroup waits for the other members up to the rebalance timeout; the shell waits for this time longer.
 JOIN_TIMEOUT_S = 5.0
 NO_ANSWER = "no answer in time"
 
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """How often each thing goes wrong, as a probability for each request, and how long things take."""
+    """The probability of each fault per request, and the latency."""
 
     latency_s: float = 0.004
     slow: float = 0.0
@@ -36,15 +37,15 @@ class Faults:
     answer_lost: float = 0.0
     answer_doubled: float = 0.0
     connection_broken: float = 0.0
-    #: Answers that come after their request was given up.
+    #: Answers that arrive after the timeout of their request.
     answer_overdue: float = 0.0
-    #: Metadata that do not know a topic yet, and lookups of the coordinator that fail or name the former one.
+    #: Stale metadata: without a new topic, or with the former coordinator.
     metadata_behind: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request of a member that speaks this protocol, and its answer. Whatever comes first ends it."""
+    """One request of a member, with its protocol. An answer, a failure or a timeout ends it, whichever is first."""
 
     connection: Connection
     order: MemberOrder
@@ -53,24 +54,24 @@ class Exchange:
 
     @property
     def timeout_s(self) -> float:
-        """How long its answer is waited for."""
+        """The time after which the request fails without an answer."""
         order = self.order
         return order.rebalance_timeout_s + JOIN_TIMEOUT_S if isinstance(order, SendJoin) else REQUEST_TIMEOUT_S
 
 
 @dataclass(slots=True)
 class Connection:
-    """One connection of a process to any node: requests arrive, and are answered, in order."""
+    """One connection of a process, to any node. Requests arrive in order, and answers arrive in order."""
 
     simulation: Simulation
     feed: Callable[[ResponseEvent], None]
-    #: Whose it is.
+    #: The name of the process.
     sender: str
-    #: Called when a request of it is over, answered or not.
+    #: Called when a request ends, with or without an answer.
     on_end: Callable[[MemberOrder], None]
     arrived_at: float = 0.0
     answered_at: float = 0.0
-    #: Whether nothing passes: neither side notices before its own time is over.
+    #: Whether no message passes. Each side notices that only at its own timeout.
     is_cut: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
 
@@ -106,7 +107,7 @@ class Connection:
             self.reply(exchange, answer)
 
     def reply(self, exchange: Exchange, answer: Answer) -> None:
-        """The coordinator's answer is on its way."""
+        """Send the coordinator's answer to the process."""
         simulation, faults = self.simulation, self.simulation.faults
         event = event_of(exchange.order, answer, exchange.protocol)
         chance = simulation.random.random
@@ -141,7 +142,7 @@ class Connection:
         self.break_off("connection reset")
 
     def break_off(self, reason: str) -> bool:
-        """Break the connection: everything under way on it fails; whether there was anything."""
+        """Break the connection: all requests in flight fail. Returns whether there were any."""
         open_ones = [exchange for exchange in self.exchanges if not exchange.is_over]
         self.exchanges.clear()
         for exchange in open_ones:

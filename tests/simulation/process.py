@@ -1,4 +1,4 @@
-"""One process of an application: a member of the real core, an application's thread, and two connections."""
+"""One process of an application: a member with the real core, the application's thread, and its connections."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ from tests.simulation.network import Connection
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-#: The only refusals in a simulation that waiting, rejoining or asking elsewhere does not mend.
+#: The only errors in a simulation that a retry, a rejoin or another coordinator does not resolve.
 MAY_END_WITH = frozenset(
     {"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED", "UNKNOWN_MEMBER_ID"}
 )
 
 
 class Process:
-    """One process, from its start to its end or death. `slot` is the place that a later process may take."""
+    """One process, from its start to its end. `slot` is a number that later processes may use again."""
 
     may_end_with = MAY_END_WITH
 
@@ -87,21 +87,22 @@ class Process:
         self.name = f"p{slot}.{simulation.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
-        #: When the application subscribed to join the group; the member keeps its id if it subscribes again.
+        #: `asked_at` is when the application subscribed. The member keeps its member id when it subscribes again.
         self.started_at = self.asked_at = simulation.now
         self.is_killed = False
         made = simulation.make_member(
             settings, protocols, new_member_id=self._new_member_id, jitter=simulation.random.random
         )
-        #: A recorder with the member, where the simulation's members are recorded.
+        #: The recorder of the member, if the simulation records its members.
         self.recorder = made if isinstance(made, Recorder) else None
         self.member: MemberCore = made.member if isinstance(made, Recorder) else made
         self._handle = made.handle
         self.application = simulation.make_application(self, behavior, settings.auto_commit)
-        #: Of heartbeats, or of JoinGroup and SyncGroup.
+        #: The connection for heartbeats of the consumer protocol, or for JoinGroup and SyncGroup.
         self.membership = Connection(simulation, self._on_response, self.name, self._on_end)
         self.requests = Connection(simulation, self._on_response, self.name, self._on_end)
-        #: To the coordinator of the helper group, which is looked up before the first request and after each failure.
+        #: The connection to the coordinator of the helper group, which is looked up before the first request and after
+        #: each failure.
         self.announcements = Connection(simulation, self._on_response, self.name, self._on_end)
         self._helper_node: int | None = None
         self._outbox: Outbox = simulation.make_outbox()
@@ -112,26 +113,26 @@ class Process:
         self.left_at: Instant | None = None
         self.deadline: Instant | None = None
         self.subscription = Subscription()
-        #: While the process is stopped: what its member handles, and its other threads do, when it goes on.
+        #: The events and actions that wait while the process is stopped.
         self._held_back: list[GroupEvent] | None = None
         self._postponed: list[Callable[[], object]] = []
         self._inbox_at = 0.0
         simulation.invariants.started(self)
 
     def _new_member_id(self) -> str:
-        """Return an id with the process's start, whose random part is replaced by a readable one."""
+        """Return a member id that contains the start time, and a readable text instead of random characters."""
         created = new_member_id(int(self.started_at * 1000), bytes(10))[:12]
         self.member_ids.append(created + f"{self.name}-{len(self.member_ids)}".rjust(10, "-")[-10:])
         return self.member_ids[-1]
 
     @property
     def view(self) -> MembershipView:
-        """What is shown of the member."""
+        """The public view of the membership."""
         return self.member.view()
 
     @property
     def state(self) -> MemberState:
-        """The member's state, as it is shown."""
+        """The public state of the member."""
         return internals.shown(self.member)
 
     def start(self, subscription: Subscription) -> None:
@@ -141,17 +142,17 @@ class Process:
         self.application.poll_after(0.01, is_in_poll=False)
 
     def kill(self) -> None:
-        """Kill -9: no leave is sent, and earlier requests are still on their way."""
+        """Kill the process (SIGKILL): it sends no leave, and earlier requests still arrive."""
         self.alive, self.is_killed = False, True
         self.deadline = None
         self.simulation.invariants.ended_process(self, cleanly=False)
 
     def stop(self) -> None:
-        """SIGSTOP: nothing is handled, and what was sent is still on its way."""
+        """Stop the process (SIGSTOP): it handles no event, and earlier requests still arrive."""
         self._held_back, self.deadline = [], None
 
     def resume(self) -> None:
-        """SIGCONT: everything that came meanwhile is handled, at once."""
+        """Continue the process (SIGCONT): it immediately handles all events that arrived while it was stopped."""
         held_back, self._held_back = self._held_back or [], None
         postponed, self._postponed = self._postponed, []
         for event in (*held_back, TimePassed()):
@@ -160,14 +161,17 @@ class Process:
             self.run(action)
 
     def run(self, action: Callable[[], object]) -> None:
-        """Do what a thread of the process does next: never if it is dead, and later if it is stopped."""
+        """Run the next action of a thread.
+
+        If the process is stopped, the action runs in `resume`; if the process has ended, it does not run.
+        """
         if self.alive and self._held_back is not None:
             self._postponed.append(action)
         elif self.alive:
             action()
 
     def has_left(self) -> None:
-        """The member has left: a closing process ends, another one goes on polling."""
+        """Continue after the leave: a closing process ends, and other processes poll again."""
         self.left_at = self.simulation.now
         if self.application.closes:
             self.alive = False
@@ -186,7 +190,7 @@ class Process:
         simulation.at(self._inbox_at, lambda: self.feed(event))
 
     def feed(self, event: GroupEvent) -> None:
-        """Hand an event to the core and perform what it orders."""
+        """Pass an event to the core and perform its effects."""
         if not self.alive:
             return
         if self._held_back is not None:
@@ -207,7 +211,7 @@ class Process:
         self.deadline = member.next_deadline()
 
     def wake(self) -> None:
-        """The member's own time has come."""
+        """Call the member at its deadline."""
         self.feed(TimePassed())
 
     def _perform(self, effect: GroupEffect) -> None:
@@ -221,7 +225,7 @@ class Process:
                 is_dead = simulation.has_proof_of_death(effect.member_id)
                 self._answer(HolderChecked(request_id=effect.request_id, is_dead=is_dead))
             case LearnSessionTimeout():
-                self._answer(SessionTimeoutLearned(session_timeout_s=simulation.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # of the consumer protocol alone
+                self._answer(SessionTimeoutLearned(session_timeout_s=simulation.coordinator.rules.session_timeout_s))  # type: ignore[attr-defined]  # only in the consumer protocol
             case ResolveTopicIds():
                 simulation.after(2 * simulation.faults.latency_s, lambda: self._resolve(effect))
             case DescribeTopics():
@@ -229,7 +233,7 @@ class Process:
                 self._answer(TopicsDescribed(request_id=effect.request_id, topics=topics))
             case ComputeAssignment():
                 assignor = next(one for one in self.member.classic.assignors if one.name == effect.assignor)
-                # Without the checks of the shell: an invariant looks at who gets what.
+                # Without the checks of the shell, because an invariant checks the assignments.
                 shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
                 self._answer(AssignmentComputed(generation=effect.generation, assignments=shares))  # type: ignore[arg-type]  # its own ones assign TopicPartitions
             case NotifyAssignor():
@@ -240,7 +244,7 @@ class Process:
                 self.application.mail(effect)  # type: ignore[arg-type]  # the others are handled above
 
     def _answer(self, event: GroupEvent) -> None:
-        """Something that is not asked of the coordinator is answered."""
+        """Answer an order that needs no request to the coordinator."""
         self.simulation.after(2 * self.simulation.faults.latency_s, lambda: self.feed(event))
 
     def _look_up(self) -> None:
@@ -282,7 +286,10 @@ class Process:
             connection.send(address.node_id, order, self.member.protocol)
 
     def _send_in_turn(self, order: SendHeartbeat, node_id: int) -> None:
-        """Send a heartbeat as the runtime does: in its turn; a join waits for a description of the group."""
+        """Send a heartbeat in its turn, as the runtime does.
+
+        Before some joins the runtime describes the group, which delays the heartbeat.
+        """
         simulation, protocol, beat = self.simulation, self.member.protocol, order.heartbeat
         is_join = beat.member_epoch == JOIN_EPOCH
         looks = not order.is_consumer_group and (order.refuse_conversion or (is_join and beat.instance_id is not None))
@@ -321,24 +328,24 @@ class Process:
             send()
 
     def _on_end(self, order: MemberOrder) -> None:
-        """A request has its answer, or gets none."""
+        """End the turn of a request that was answered or has failed."""
         if isinstance(order, SendHeartbeat):
             self._turns.pop(order.request_id).end()
 
     def _on_response(self, event: ResponseEvent) -> None:
-        """An answer arrives, or none in time."""
+        """Pass an answer or a timeout to the member."""
         if isinstance(event, AnnouncementsNotRead | AnnouncementNotWritten):
             self._helper_node = None
         if isinstance(event, StartOffsetsFetched) and not all(map(self.simulation.exists, event.offsets)):
-            # ListOffsets of a deleted topic.
+            # ListOffsets fails for a deleted topic.
             self.feed(StartOffsetsFailed(attempt=event.attempt, error=broker_error(3), retriable=True))
         else:
             self.feed(event)
 
     def cut_off(self, *, is_cut: bool, with_helper: bool = True) -> None:
-        """Let nothing pass to the coordinator or from it any more, or let it pass again.
+        """Cut the path between the process and the coordinator in both directions, or restore it.
 
-        `with_helper`: also to the coordinator of the helper group, which may be another broker.
+        `with_helper` also cuts the path to the coordinator of the helper group, which may be another broker.
         """
         self.membership.is_cut = self.requests.is_cut = is_cut
         self.announcements.is_cut = is_cut and with_helper
