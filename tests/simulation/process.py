@@ -87,7 +87,7 @@ class Process:
         self.name = f"p{slot}.{simulation.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
-        #: `asked_at` is when the application subscribed. The member keeps its member id when it subscribes again.
+        #: `asked_at` is when the application last subscribed outside the group. The member then keeps its member id.
         self.started_at = self.asked_at = simulation.now
         self.is_killed = False
         made = simulation.make_member(

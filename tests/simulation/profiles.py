@@ -13,7 +13,10 @@ from tests.simulation.processor import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The actions and faults of a run: `actions` are weights, one is taken about each `action_interval_s`."""
+    """The actions and faults of a run.
+
+    `actions` maps each action to its weight. A run draws an action about every `action_interval_s` seconds.
+    """
 
     name: str
     rules: tuple[Rules | ClassicRules, ...] = (RULES_4_0, RULES_4_2, RULES_4_4)
@@ -21,36 +24,37 @@ class Profile:
     actions: Mapping[str, int] = field(default_factory=dict)
     action_interval_s: float = 2.0
     is_static: bool = False
-    #: Whether every second process has no instance id, although the others have one.
+    #: Whether every second process has no instance id, while the other processes have one.
     is_mixed: bool = False
     #: Whether members claim their instance ids from a pool.
     is_pooled: bool = False
-    #: Whether members hand their instance ids over, and what may happen to them meanwhile. Some runs have a pool, with
-    #: as many ids as there are processes at first.
+    #: Whether members hand over their instance ids. Some of these runs have a pool, with as many ids as processes at
+    #: the beginning.
     hands_over: bool = False
+    #: The faults that may happen during a hand-over.
     hand_over_faults: tuple[str, ...] = ()
     inbox_delay_s: float = 0.0
-    #: The options of its processors, of which each run draws one of each; without them records are polled.
+    #: The options of the processors. Without them the applications poll their records.
     processing: Processing | None = None
 
     @property
     def is_clean(self) -> bool:
-        """Whether every handover is in good order, so that no record may be handed out twice."""
+        """Whether partitions only move with on_revoke and a commit, so that no record is delivered twice."""
         is_orderly = not self.actions.keys() - {"scale", "resubscribe", "change subscription", "create topic", "surge"}
         return is_orderly and not self.hand_over_faults and self.faults == Faults(latency_s=self.faults.latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """The options of a profile's processors: each run draws one of each."""
+    """The options of a profile's processors: each run draws one value per option."""
 
     orders: tuple[ProcessingOrder, ...] = tuple(ProcessingOrder)
     kinds: tuple[Kind, ...] = tuple(Kind)
-    #: How many characters of metadata the processor is configured to write, and how many the broker accepts.
+    #: How many characters of metadata the processor may write, and how many the broker accepts.
     metadata_limits: tuple[int, ...] = (4096, 4096, 20)
     broker_limits: tuple[int, ...] = (4096,)
-    #: How often an attempt fails, or does not end.
     has_dead_letters: tuple[bool, ...] = (True, True, False)
+    #: The probabilities that an attempt fails temporarily, fails permanently, or does not end.
     temporary: float = 0.1
     permanent: float = 0.05
     stuck: float = 0.01
@@ -68,12 +72,12 @@ _LOSSY = Faults(
 )
 _MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic": 1}
 _MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
-#: A broker whose classic groups see that a returning instance has another subscription (KAFKA-12759, open).
+#: A broker that notices the new subscription of a returning static member of a classic group (KAFKA-12759, open).
 _CLASSIC = ClassicRules(initial_rebalance_delay_s=0.2, sees_returning_subscriptions=True)
 _REVOCATIONS = {"scale": 4}
-#: How an ownership ends without on_revoke, or late.
+#: Actions that end an ownership without on_revoke, or late.
 _ENDS = {"crash": 3, "stop polling": 1, "pause between polls": 2, "remove": 1, "move coordinator": 1}
-#: What happens to a process before, during or after a hand-over.
+#: The faults of a process before, during or after a hand-over.
 _HAND_OVER_FAULTS = (
     "kill",
     "stop",
@@ -145,7 +149,7 @@ PROFILES: Mapping[str, Profile] = {
             is_static=True,
             inbox_delay_s=0.05,
         ),
-        # No topic is deleted: who has to find where to start in one that is gone waits for the group's next change.
+        # No topic is deleted: a member that looks up start offsets in a deleted topic waits for the next rebalance.
         Profile(
             name="classic",
             rules=(_CLASSIC,),

@@ -25,23 +25,24 @@ from tests.simulation.simulation import GROUP, Simulation
 from tests.simulation.surges import HAND_OVER_S, Surges
 from tests.simulation.trace import as_text
 
-#: Seconds with faults, and of the steady state at the end in which settled members must only send heartbeats.
+#: The duration of the faults, and of the steady state at the end, in which members must only send heartbeats.
 FAULT_PHASE_S = 12.0
 STEADY_S = 3.0
-#: The longest time in which processors handle what is left; a failing run takes all of it.
+#: The time limit in which processors handle the remaining records. A run that fails here takes all of this time.
 CATCH_UP_S = 60.0
-#: The application's limits in a run; small, so that a run need not be long.
+#: The application's time limits in a run. They are small so that runs are short.
 MAX_POLL_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 4.0
 DRAIN_S = 1.0
-#: More ids than a run has processes and stale members.
+#: A pool with more ids than a run has processes and stale members.
 POOL = tuple(f"pool-{number}" for number in range(16))
-#: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
+#: The time until quick heartbeats have the normal interval again (`membership.heartbeat`: five intervals of 0.2 s, then
+#: each is 1.6 times longer).
 QUICK_HEARTBEATS_S = 5.0
 
 
-class SimulationFailure(AssertionError):  # noqa: N818 - what it is called
-    """A run violated an invariant; the text has seed, profile and the end of the trace."""
+class SimulationFailure(AssertionError):  # noqa: N818 - the usual term
+    """A run violated an invariant. The message contains the seed, the profile and the end of the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +52,9 @@ class Outcome:
     settled_after_s: float
     handovers: int
     repeated: int
-    #: How many instance ids a successor had in time because their holders released them for it.
+    #: How many instance ids a successor received in time because the holder released its id.
     handed_over: int = 0
-    #: How often each situation occurred to the records of processors.
+    #: How often each situation occurred in the processors.
     situations: Counter[Situation] = field(default_factory=Counter)
 
 
@@ -63,7 +64,7 @@ def simulate(
     make_member: Callable[..., MemberCore | Recorder] = MemberCore,
     parts: Parts | None = None,
 ) -> Outcome:
-    """Run one seed; `parts` are those of its processors. Raises SimulationFailure."""
+    """Run one seed; `parts` are the parts of its processors. Raises SimulationFailure if the run fails."""
     run = Run(seed, profile, make_member, parts or Parts())
     try:
         return run.run()
@@ -74,7 +75,7 @@ def simulate(
 
 
 class Timing(NamedTuple):
-    """How long a session lasts, how often a settled member sends heartbeats, and how long a rebalance may take."""
+    """The session timeout, the heartbeat interval of settled members, and the longest duration of a rebalance."""
 
     session_s: float
     heartbeat_s: float
@@ -82,10 +83,10 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, rules: Rules | ClassicRules, classic: ClassicSettings) -> Timing:
-        """The timing of a group by these rules."""
+        """Return the timing of a group with these rules."""
         if isinstance(rules, Rules):
             return cls(rules.session_timeout_s, rules.heartbeat_interval_s, rules.assignment_interval_s)
-        # A cooperative group gathers twice, and each time waits for the slowest member.
+        # A cooperative rebalance has two join phases, and each waits for the slowest member.
         return cls(classic.session_timeout_s, classic.heartbeat_interval_s, 2 * MAX_POLL_INTERVAL_S)
 
 
@@ -99,9 +100,9 @@ class Run:
         self.simulation = simulation = Simulation(seed, rules=profile.rules[0], make_member=make_member)
         self.random = simulation.random
         rules = self.random.choice(profile.rules)
-        simulation.coordinator.rules = rules  # type: ignore[attr-defined]  # both have them
+        simulation.coordinator.rules = rules  # type: ignore[attr-defined]  # both coordinators have rules
         self.timing = Timing.of(rules, simulation.protocols.classic)
-        # Created topics are noticed by a classic group's leader, soon.
+        # With a short refresh interval, the leader of a classic group soon notices created topics.
         quick = replace(simulation.protocols.classic, refresh_interval_s=self.timing.heartbeat_s)
         simulation.protocols = replace(simulation.protocols, classic=quick)
         simulation.faults = replace(profile.faults)
@@ -122,13 +123,13 @@ class Run:
         self.active_s = self.random.choice((0.0, 0.0, 0.25))
         self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
         for name in self.names:
-            # A holder without partitions gets no request for a hand-over.
+            # Each process needs a partition: a holder without partitions receives no request for a hand-over.
             is_full = profile.hands_over and profile.is_clean
             simulation.create_topic(name, 3 if is_full else self.random.randint(1, 3))
         self.slots: dict[int, Process | None] = {}
         self.pool_size = len(POOL)
         self._surges = Surges(self)
-        #: Whether a membership may be left behind that only its session's end removes.
+        #: Whether stale members may remain until their sessions expire.
         leaves = {"crash", "node down", "cut off", "surge"}
         self.leaves_stale_members = bool(profile.actions.keys() & leaves) or profile.faults.request_lost > 0
         if profile.processing is not None:
@@ -163,7 +164,7 @@ class Run:
     # ---- the course of a run ----
 
     def run(self) -> Outcome:
-        """Faults, recovery, a check of the steady state, and a clean end."""
+        """Run the phase with faults, recover, check the steady state, and close all members."""
         simulation = self.simulation
         count = self.random.randint(1, 3)
         if self.profile.hands_over:
@@ -206,7 +207,7 @@ class Run:
         simulation.are_faults_over = True
         simulation.faults = Faults(latency_s=self.profile.faults.latency_s)
         simulation.nodes_down.clear()
-        # Of two processes with one instance id the slot has only the later one.
+        # Includes every process: of two processes with the same instance id, `slots` contains only the newer process.
         for process in simulation.live_processes:
             process.cut_off(is_cut=False)
             behavior = process.application.behavior
@@ -215,26 +216,26 @@ class Run:
                 process.application.wake()
         if self.profile.hands_over:
             self._surges.end()
-        for slot, process in self.slots.items():  # type: ignore[assignment]  # the other loop's name
+        for slot, process in self.slots.items():  # type: ignore[assignment]  # the first loop also uses this name
             if process is not None and not process.alive:
                 self.start(slot, 0.1)
 
     def _bound_s(self) -> float:
-        """How long the group may take to settle after the faults."""
+        """The longest time in seconds that the group may take to settle after the faults."""
         timing = self.timing
         under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
         stale_members = timing.session_s if self.leaves_stale_members else 0.0
-        # A handler that cannot be cancelled ends its processor, which another one replaces.
+        # A handler that cannot be cancelled ends its processor, and a new processor replaces it.
         stuck = HANDLER_TIMEOUT_S + DRAIN_TIMEOUT_S if self.profile.processing is not None else 0.0
-        # A surplus process is closed, and then its id is free for the one that stays.
+        # A surplus process is closed, and then the remaining process can join with its id.
         surplus = HAND_OVER_S + 2 * timing.session_s if self.profile.hands_over else 0.0
         return under_way + stale_members + 4 * timing.heartbeat_s + timing.gathers_s + stuck + surplus
 
     def _settle(self) -> float:
         simulation, bound = self.simulation, self._bound_s()
         since = simulation.now
-        # A request that was lost earlier is noticed when its time is over: until then a member may look settled
-        # that has missed what the coordinator decided.
+        # A member notices a lost request only at its timeout. Until then it may look settled although it has missed a
+        # decision of the coordinator.
         noticed_at = since + REQUEST_TIMEOUT_S + self.timing.heartbeat_s
         while not simulation.is_settled or self._starting or simulation.now < noticed_at:
             if simulation.now - since > bound:
@@ -243,12 +244,12 @@ class Run:
         return simulation.now - since
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """Up to where each partition's records were received."""
+        """The end of the received records of each partition."""
         simulation = self.simulation
         return {partition: simulation.ledger.prefix(partition) for partition in simulation.wanted}
 
     def _catch_up(self) -> None:
-        """The processors handle what was received by excluded ones, which may be far ahead."""
+        """Let the processors handle all records that excluded processors received; these may be far ahead."""
         simulation = self.simulation
         simulation.is_idle = True
         until = simulation.now + CATCH_UP_S
@@ -276,7 +277,7 @@ class Run:
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {STEADY_S} s: too few")
 
     def _close(self) -> None:
-        """All members close; each close ends in time and leaves nothing undone."""
+        """Close all members, and check that they end in time and have left the group."""
         simulation = self.simulation
         since = simulation.now
         processes = simulation.live_processes
@@ -353,11 +354,14 @@ class Run:
         )
 
     def _has_instance_id(self, slot: int) -> bool:
-        """Whether the process in this slot is a static member with an id of its own."""
+        """Whether the process in this slot is a static member with a fixed instance id."""
         return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and slot % 2)
 
     def start(self, slot: int, delay_s: float, *, is_additional: bool = False) -> None:
-        """Start a process in this slot after so many seconds; `is_additional`: also if the slot has one."""
+        """Start a process in this slot after this number of seconds.
+
+        If the slot already has a live process, only an additional process (`is_additional`) is started.
+        """
         simulation = self.simulation
         self.slots.setdefault(slot, None)
         self._starting += 1
@@ -382,7 +386,7 @@ class Run:
         simulation.after(delay_s, start)
 
     def _supervise(self, process: Process) -> None:
-        """A process whose member failed permanently ends, and its supervisor starts it again."""
+        """Close a process whose member failed permanently, and start another process in its slot."""
 
         def check_process() -> None:
             if not process.alive:
@@ -406,7 +410,7 @@ class Run:
         return self.random.choice(live) if live else None
 
     def _scale(self) -> None:
-        """A process more, or one less."""
+        """Start a process, or close a process."""
         empty = [slot for slot, process in self.slots.items() if process is None or not process.alive]
         process = self._one()
         if process is None or (self.random.random() < 0.5 and (empty or len(self.slots) < 4)):
@@ -475,7 +479,7 @@ class Run:
                 self.slots[process.slot] = None
 
     def _start_duplicate(self) -> None:
-        """Start a second process with the same instance id, as two pods that share one by mistake, or a replacement."""
+        """Start a second process with the same instance id, as a wrong configuration or a replacement does."""
         process = self._one()
         if process is None or self.policy is not ConflictPolicy.TAKEOVER:
             return
@@ -484,7 +488,7 @@ class Run:
             self.start(process.slot, self.random.random() * 0.1, is_additional=True)
 
     def _surge(self) -> None:
-        """A new process beside an old one, whose instance id it gets."""
+        """Start a new process beside a running process, which hands over its instance id."""
         process = self._one()
         if process is not None:
             self._surges.begin(process)
@@ -513,7 +517,7 @@ class Run:
             process.break_connections("connection reset")
 
     def _cut_off(self) -> None:
-        """Cut the path between one process and the coordinator, for about a session."""
+        """Cut the path between one process and the coordinator for about a session timeout."""
         process = self._one()
         if process is not None:
             process.cut_off(is_cut=True)
