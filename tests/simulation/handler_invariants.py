@@ -1,19 +1,22 @@
 """The invariants of the handlers of all processors in a simulation.
 
-- A commit covers exactly the finished records: those that its owner finished or sent to the dead letters, and those
-  that the committed offset covered with which its owner began. A later commit covers all that an earlier one covered.
-- A clean revocation leaves nothing behind: when it returns, the committed offset covers every finished record.
-- A covered record never runs again, and a finished one does not while its owner keeps the partition.
-- Records of one lane run in order, each after the earlier ones have finished, also across owners.
-- A record runs on two processes only if one of them was excluded from the group and cannot know it, or has disowned the
-  handler when the time of a revocation was over. When partitions are lost, exactly the running records are reported.
-- While a worker is free, no lane waits for its turn, except because of the metadata; and never does the record that
-  holds back the committed offset. Before the turn of a lane every other lane of its partition has at most one turn,
-  and before that of a partition every other partition.
-- An attempt begins when its time has come, with the right number.
-- A partition has no more records in hand, and a processor no more running handlers, than it may have.
+- A commit covers exactly the finished records: records that the owner finished or sent to the dead letters, and records
+  that the committed offset already covered when the ownership began. A later commit covers all records that an earlier
+  commit covered.
+- When a clean revocation returns, the committed offset covers every finished record.
+- A covered record never runs again. A finished record does not run again while its owner keeps the partition.
+- Records of one lane run in order, each after the earlier records have finished. This also holds across owners.
+- A record runs on two processes only if one of them was excluded from the group and cannot know it, or if one of them
+  has disowned the handler at the timeout of a revocation. When partitions are lost, exactly the running records are
+  reported.
+- While a worker is free, a lane waits only for space in the metadata or for a batch. The record that holds back the
+  committed offset never waits. While a lane waits, every other lane of its partition has at most one turn; while a
+  partition waits, every other partition has at most one turn.
+- An attempt begins at its due time or later, and has the right attempt number.
+- The number of unfinished records of a partition and the number of running handlers of a processor stay within their
+  limits.
 
-The fake log has a record at most offsets; the others are what compaction and transaction markers leave.
+The fake log has no record at some offsets, as in a log with compaction or transaction markers.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class Owner(Protocol):
 
 
 HOT, SLOW = b"hot", b"slow"
-#: The keys of ten successive offsets: half of the records have the same one, and some have none.
+#: The keys of ten successive offsets: half of the records have the same key, and some have no key.
 _KEYS = (HOT, HOT, b"rare", None, HOT, HOT, SLOW, HOT, None, b"other")
 
 
@@ -80,25 +83,26 @@ class PartitionOwnership:
     process: Owner
     partition: TopicPartition
     order: ProcessingOrder
-    #: The committed offset with which it began.
+    #: The committed offset at the beginning of the ownership.
     began_with: OffsetAndMetadata | None
     #: The unfinished records, in order.
     in_hand: dict[int, None] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
-    #: How often each unfinished record was tried, and when the next attempt may begin.
+    #: The number of attempts of each unfinished record, and when its next attempt may begin.
     attempts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     due: dict[int, Instant] = field(default_factory=dict)
-    #: For each lane that waits for its turn, the lanes that had theirs meanwhile; and the partitions that had theirs.
+    #: For each lane that waits for its turn, the lanes that had a turn meanwhile.
     overtaken: dict[object, set[object]] = field(default_factory=lambda: defaultdict(set))
+    #: The partitions that had a turn while this partition waited.
     others: set[TopicPartition] = field(default_factory=set)
     #: The offsets whose handlers run, and those that wait for their next attempt.
     running: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
-    #: The end of the records that it or an earlier owner received.
+    #: The end of the records that this or an earlier owner received.
     end: int = 0
-    #: From here on the records are others than those that the committed offset covered.
+    #: From this offset on, the log was truncated and written again: the committed offset covered other records.
     truncated_at: float = inf
-    #: Whether nothing starts any more.
+    #: Whether the processor starts no more handlers for this partition.
     is_closing: bool = False
     #: Whether ready records may have to wait: for space in the metadata, or for more records of a batch.
     may_wait: bool = False
@@ -109,7 +113,7 @@ class PartitionOwnership:
         return f"{self.process.name}: {self.partition.topic}-{self.partition.partition}"
 
     def lane(self, offset: int) -> object:
-        """The records that run one after the other have equal lanes."""
+        """The lane of the record at this offset. Records of the same lane run one after the other."""
         match self.order:
             case ProcessingOrder.KEY:
                 return key_of(self.partition, offset)
@@ -119,7 +123,7 @@ class PartitionOwnership:
                 return offset
 
     def before(self, offset: int) -> Iterator[int]:
-        """The unfinished records of this record's lane before it."""
+        """The earlier unfinished records in the lane of this record."""
         lane = self.lane(offset)
         return (one for one in takewhile(offset.__gt__, self.in_hand) if self.lane(one) == lane)
 
@@ -133,7 +137,7 @@ class PartitionOwnership:
 
 
 class Situation(Enum):
-    """The situations in which a rule can be broken: each has to occur in some run."""
+    """The situations in which a rule can be broken. Each must occur in some run."""
 
     SKIPPED = "a record that an earlier owner finished was received"
     RETRIED = "an attempt began after a failed one"
@@ -164,10 +168,10 @@ class HandlerInvariants:
         self._exists = exists
         self._is_excused = is_excused
         self._ownerships: dict[tuple[Owner, TopicPartition], PartitionOwnership] = {}
-        #: What finished, by any owner, and how often.
+        #: The finished records of all owners, and how often each was finished.
         self.finished: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        #: How often it happened that could break a rule.
+        #: How often each situation occurred.
         self.situations: Counter[Situation] = Counter()
 
     @property
@@ -176,7 +180,7 @@ class HandlerInvariants:
         return sum(times > 1 for counts in self.finished.values() for times in counts.values())
 
     def ownership(self, process: Owner, partition: TopicPartition) -> PartitionOwnership:
-        """The present ownership of a partition by this process."""
+        """The current ownership of a partition by this process."""
         return self._ownerships[process, partition]
 
     # ---- ownership ----
@@ -191,24 +195,24 @@ class HandlerInvariants:
         *,
         may_wait: bool,
     ) -> None:
-        """A processor begins to receive a partition from its start offset on, with this committed offset."""
+        """Record that a processor receives a partition from `start` on, with this committed offset."""
         ownership = self._ownerships[process, partition] = PartitionOwnership(
             process, partition, order, committed, may_wait=may_wait
         )
         if committed is not None and start < committed.offset:
             message = f"{ownership} starts at {start}, and {committed.offset} is committed"
             check(self._is_excused(process), message)
-            # It was excluded, and has read what the next owner committed meanwhile.
+            # The process was excluded, and this is the newer committed offset of the next owner.
             ownership.began_with = None
         ownership.end = end_of(ownership.began_with)
 
     def closing(self, process: Owner, partitions: Iterable[TopicPartition]) -> None:
-        """A processor starts nothing more of these partitions."""
+        """Record that a processor starts no more handlers for these partitions."""
         for partition in partitions:
             self._ownerships[process, partition].is_closing = True
 
     def disowned(self, process: Owner, partition: TopicPartition, reported: Collection[int]) -> None:
-        """A processor ignores from now on what still runs of a partition, and reports these records."""
+        """Check that a processor that disowns the running handlers of a partition reports exactly their records."""
         ownership = self._ownerships[process, partition]
         ran = sorted(ownership.running)
         check(sorted(reported) == ran, f"{ownership} is given up, {sorted(reported)} were reported, {ran} ran")
@@ -216,11 +220,11 @@ class HandlerInvariants:
         ownership.running.clear()
 
     def released(self, process: Owner, partition: TopicPartition) -> None:
-        """A processor has released a partition."""
+        """Record that a processor has released a partition."""
         del self._ownerships[process, partition]
 
     def revoked_cleanly(self, process: Owner, partition: TopicPartition) -> None:
-        """on_revoke is about to return after its commit was accepted: nothing that finished is left behind."""
+        """Check that all finished records are committed when on_revoke returns after an accepted commit."""
         ownership = self._ownerships[process, partition]
         if ownership.is_limited or not self._exists(partition):
             return
@@ -229,14 +233,14 @@ class HandlerInvariants:
         check(not left, f"{ownership} is revoked, and no commit covers the finished {left}")
 
     def forget(self, process: Owner) -> None:
-        """A process died."""
+        """Remove the ownerships of a process that died."""
         for key in [key for key in self._ownerships if key[0] is process]:
             del self._ownerships[key]
 
     # ---- records ----
 
     def admitted(self, process: Owner, partition: TopicPartition, offsets: range, most: int) -> None:
-        """A processor received the records of these offsets; it may have so many in hand."""
+        """Record that a processor received these offsets, and check that at most `most` records are unfinished."""
         ownership = self._ownerships[process, partition]
         covered = coverage(ownership.began_with)
         new = [
@@ -250,9 +254,9 @@ class HandlerInvariants:
         check(len(ownership.in_hand) <= most, f"{ownership} has {len(ownership.in_hand)} records in hand: too many")
 
     def restarted(self, process: Owner, partition: TopicPartition, offset: int, dropped: Iterable[int]) -> None:
-        """A processor receives the records from this offset on again, because the log was truncated and written again.
+        """Record that a processor reads again from this offset on, because the log was truncated and written again.
 
-        These are other records. The tasks of the dropped records, of which some may be earlier ones, are forgotten.
+        The log has other records there. The tasks of the dropped records, which may also be earlier, are removed.
         """
         ownership = self._ownerships[process, partition]
         ownership.running.difference_update(dropped)
@@ -269,7 +273,7 @@ class HandlerInvariants:
         self.finished[partition] = Counter({one: finished[one] for one in finished if one < offset})
 
     def began(self, process: Owner, partition: TopicPartition, offsets: Sequence[int], attempt: int) -> None:
-        """One call of the handler begins with these records."""
+        """Check a handler call that begins with these records."""
         ownership = self._ownerships.get((process, partition))
         check(ownership is not None, f"{process.name} runs {offsets} of {partition}, which it does not own")
         assert ownership is not None
@@ -299,7 +303,7 @@ class HandlerInvariants:
         ownership.waiting -= called
 
     def _check_turns(self, ownership: PartitionOwnership, lanes: AbstractSet[object], *, is_retry: bool) -> None:
-        """Lanes take turns, and partitions also; a lane with an attempt that is due need not wait for its turn."""
+        """Check that lanes and partitions take turns. A retry that is due need not wait for its turn."""
         if ownership.may_wait:
             return
         for lane in lanes:
@@ -323,7 +327,7 @@ class HandlerInvariants:
             check(excused, f"{ownership}: {offset} runs while it runs on {other.name}")
 
     def finished_in(self, ownership: PartitionOwnership, offsets: Iterable[int]) -> None:
-        """These records are finished, or in the dead letters, while their processor owns the partition."""
+        """Record that these records are finished or in the dead letters while their processor owns the partition."""
         for offset in offsets:
             ownership.running.discard(offset)
             del ownership.in_hand[offset], ownership.attempts[offset]
@@ -332,7 +336,10 @@ class HandlerInvariants:
             self.finished[ownership.partition][offset] += 1
 
     def failed_in(self, ownership: PartitionOwnership, offsets: Sequence[int], again_at: Instant | None) -> None:
-        """An attempt failed; the next one is of the same records at this time, or of each of them alone."""
+        """Record a failed attempt.
+
+        The next attempt has the same records at `again_at`. If that is None, each record runs alone.
+        """
         ownership.running.difference_update(offsets)
         if again_at is None:
             self.situations[Situation.SPLIT] += 1
@@ -343,11 +350,11 @@ class HandlerInvariants:
             ownership.due.update(dict.fromkeys(offsets, again_at))
 
     def owned(self, process: Owner) -> Iterable[PartitionOwnership]:
-        """What this process owns now."""
+        """The current ownerships of this process."""
         return [ownership for (owner, _), ownership in self._ownerships.items() if owner is process]
 
     def has_free_worker(self, process: Owner) -> None:
-        """A worker found no record to run: each lane's first record is under way."""
+        """Check that the first record of each lane is in progress when a worker finds no record to run."""
         for ownership in self.owned(process):
             first = next(iter(ownership.in_hand), None)
             ready = sorted(ownership.ready().values())
@@ -358,13 +365,13 @@ class HandlerInvariants:
     # ---- commits ----
 
     def limited(self, process: Owner) -> None:
-        """The broker accepts less metadata than this processor was configured to write."""
+        """Record that the broker accepts less metadata than the processor is configured to write."""
         self.situations[Situation.LIMITED] += 1
         for ownership in self.owned(process):
             ownership.is_limited = ownership.may_wait = True
 
     def commits(self, process: Owner, offsets: Offsets) -> None:
-        """A processor is about to commit: exactly what is finished is covered."""
+        """Check that a commit of a processor covers exactly the finished records."""
         for partition, at in offsets.items():
             ownership = self._ownerships.get((process, partition))
             check(ownership is not None, f"{process.name} commits {partition}, which it does not own")
@@ -380,7 +387,7 @@ class HandlerInvariants:
             check(not left or ownership.is_limited, f"{ownership} commits {at.offset} without the finished {left}")
 
     def committed(self, offsets: Offsets) -> None:
-        """The coordinator accepted these offsets: they cover all that was covered before."""
+        """Check that accepted offsets cover all finished records that the former committed offsets covered."""
         for partition, at in offsets.items():
             before = self._committed.get(partition)
             self._committed[partition] = at
@@ -392,11 +399,11 @@ class HandlerInvariants:
             check(not lost, f"a commit of {at} for {partition} forgets the finished {lost} of {before}")
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions of which a record up to these ends is not covered by the committed offset."""
+        """The partitions that have a record before its end that the committed offset does not cover."""
         return [partition for partition, end in ends.items() if self._left(partition, end)]
 
     def check_end(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Up to these ends each record was received, is finished, and is covered by the committed offset."""
+        """Check that each record before these ends was finished and is covered by the committed offset."""
         for partition, end in ends.items():
             there = [offset for offset in range(end) if exists(partition, offset)]
             never = [offset for offset in there if not self.finished[partition][offset]]

@@ -1,7 +1,7 @@
 """Members that break a rule on purpose: the simulation and the exploration must catch each of them.
 
-A mutant is a broken part of a member, and `made_with` makes the member that has it; some are members themselves, which
-hand the shell something else than the core ordered.
+A mutant is a broken part of a member, and `made_with` creates members with this part. Some mutants are members
+themselves, which change the effects that the core returns to the shell.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.simulation import internals
 
 _S, _V = ClassicState, ex.ClassicVerdict
 _NO_OFFSETS: Offsets = MappingProxyType({})
-#: What each kind of part is called where it stands.
+#: The name of the attribute that holds each kind of part.
 _PLACES: Mapping[type, str] = {
     Reconciler: "reconciler",
     PendingCommits: "commits",
@@ -58,13 +58,13 @@ _PLACES: Mapping[type, str] = {
 
 
 def made_with(mutant: type) -> Callable[..., MemberCore]:
-    """Makes members with this part in the place of a sound one; a mutant that is a member makes itself."""
+    """Return a factory of members in which this mutant replaces a part; mutants that are members are returned as is."""
     if issubclass(mutant, MemberCore):
         return mutant
     place = next(name for kind, name in _PLACES.items() if issubclass(mutant, kind))
 
     def make(*args: object, **arguments: object) -> MemberCore:
-        member = MemberCore(*args, **arguments)  # type: ignore[arg-type]  # passed on as they came
+        member = MemberCore(*args, **arguments)  # type: ignore[arg-type]  # arguments are passed through
         internals.replace_part(member, place, mutant)
         return member
 
@@ -75,7 +75,7 @@ def made_with(mutant: type) -> Callable[..., MemberCore]:
 
 
 class WritesAtOnce(Outbox):
-    """Lets each request be written as soon as it can, whatever was ordered before it."""
+    """Writes each request as soon as possible, without waiting for earlier requests."""
 
     def enter(
         self, broker: object, begin: Callable[[], None], *, is_join: bool = False, is_leave: bool = False
@@ -88,13 +88,13 @@ class WritesAtOnce(Outbox):
 
 
 class _Finishes(MemberCore):
-    """Takes a step as finished when it is ordered; `step` names it."""
+    """Treats the step `step` as finished as soon as the core orders it."""
 
     step: ClassVar[Step]
     order: ClassVar[type[Effect]]
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Answer the order oneself."""
+        """Report the step as finished immediately."""
         effects = super().handle(event, now)
         if not any(isinstance(effect, self.order) for effect in effects):
             return effects
@@ -109,25 +109,25 @@ class TakesRevocationsForFinished(_Finishes):
 
 
 class NeverSaysLost(MemberCore):
-    """Does not tell the application that everything is lost."""
+    """Does not notify the application that its partitions are lost."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Leave the order out."""
+        """Leave out the order of on_lost."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, LosePartitions))
 
 
 class KeepsDeliveringAfterFence(_Finishes):
-    """Rejoins before the application has given up what it held, and does not tell it either."""
+    """Rejoins without on_lost, while the application still holds its partitions."""
 
     step, order = Step.LOSE, LosePartitions
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Leave the order out that was answered."""
+        """Leave out the order that was reported as finished."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, LosePartitions))
 
 
 class RevokesBeforeTheCommitIsOver(Reconciler):
-    """Orders on_revoke while the commit is under way."""
+    """Orders on_revoke while the commit is in flight."""
 
     def _move_on(self, offsets: Offsets = _NO_OFFSETS) -> None:
         super()._move_on(offsets)
@@ -144,28 +144,28 @@ class RevokesWithoutPause(Reconciler):
 
 
 class KeepsWhatItLost(Reconciler):
-    """Goes on with what it held after it was fenced."""
+    """Keeps its partitions after it was fenced."""
 
     def lose(self) -> None:
-        """Order no on_lost."""
+        """Drop the partitions without an order of on_lost."""
         self._forget()
         self._enter(Phase.IDLE)
 
 
 class LeavesAtOnce(Reconciler):
-    """Says that it leaves before its application gave up anything."""
+    """Sends its leave before the application has given up its partitions."""
 
     def begin_leaving(self) -> None:
-        """Give nothing up."""
+        """Revoke no partition."""
         self.attempt += 1
         self._end_attempt()
         self._enter(Phase.IDLE)
 
 
 class RepeatsOldCommits(PendingCommits):
-    """Sends a commit again although a younger one has been sent since."""
+    """Sends a commit again although a newer commit has been sent since."""
 
-    def _yields(self, commit: object) -> bool:  # noqa: ARG002 - the signature is the base's
+    def _yields(self, commit: object) -> bool:  # noqa: ARG002 - the base class defines the signature
         return False
 
     def _overtaken(self, commit: object) -> dict:  # type: ignore[type-arg] # noqa: ARG002
@@ -176,20 +176,20 @@ class RepeatsOldCommits(PendingCommits):
 
 
 class TakesNullForNothing(ConsumerProtocol):
-    """Takes the assignment null, "unchanged", for "revoke all"."""
+    """Treats a null assignment, which means "unchanged", as an empty assignment."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Take a missing assignment for an empty one."""
+        """Replace a missing assignment by an empty assignment."""
         if isinstance(event, HeartbeatAnswered):
             event = replace(event, assignment=event.assignment or frozenset())
         return super().handle(event)
 
 
 class AdoptsAnyEpoch(ConsumerProtocol):
-    """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
+    """Adopts the epoch from a late answer to a leave (KAFKA-19335)."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Take the epoch of whatever was answered."""
+        """Take the epoch of each answer."""
         conclusion = super().handle(event)
         if isinstance(event, HeartbeatAnswered) and event.member_epoch < 0:
             self.member_epoch = event.member_epoch
@@ -197,18 +197,18 @@ class AdoptsAnyEpoch(ConsumerProtocol):
 
 
 class LeavesOutWhatIsBeingAssigned(Reconciler):
-    """States only what is owned in a complete heartbeat, though on_assign runs for more."""
+    """Omits partitions whose on_assign still runs from the owned partitions of a full heartbeat."""
 
     def claims(self) -> Assignment:
-        """What is owned."""
+        """Only the owned partitions."""
         return frozenset(self._ownership.owned)
 
 
 class NeverBacksOff(Heartbeats):
-    """Repeats a failed heartbeat at once, as Java's JOINING members do."""
+    """Repeats a failed heartbeat immediately, as JOINING members of the Java client do."""
 
     def retry(self, now: Instant, *, after_backoff: bool) -> None:  # noqa: ARG002
-        """Without a pause."""
+        """Retry without backoff."""
         super().retry(now, after_backoff=False)
 
 
@@ -216,7 +216,7 @@ class RepeatsBare(Heartbeats):
     """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
 
     def retry(self, now: Instant, *, after_backoff: bool) -> None:
-        """As if what was sent had arrived."""
+        """Treat the fields of the failed heartbeat as received."""
         sent = self._sent
         super().retry(now, after_backoff=after_backoff)
         self._sent = sent
@@ -226,15 +226,15 @@ class TakesBack(InstanceClaim):
     """Takes its instance id back from the member that took it over."""
 
     def begin(self, *, subscribed_at: Instant | None) -> None:  # noqa: ARG002
-        """As if the application had subscribed just now."""
+        """Act as if the application had subscribed just now."""
         super().begin(subscribed_at=inf)
 
 
 class IsNewestForEver(InstanceClaim):
-    """Takes over, as long as it never joined, however long ago the application subscribed."""
+    """Takes over if it has not joined yet, even if the application subscribed long ago."""
 
     def begin(self, *, subscribed_at: Instant | None) -> None:
-        """Forget when."""
+        """Replace the time of the subscription by the latest possible time."""
         super().begin(subscribed_at=None if subscribed_at is None else inf)
 
 
@@ -254,10 +254,10 @@ class TakesOverAgainAndAgain(InstanceClaim):
 
 
 class DescribesWithoutPause(InstanceClaim):
-    """Waits for an instance id, and describes the group again as soon as the description came."""
+    """Describes the group again without a pause while it waits for an instance id."""
 
     def _look_up(self, at: Instant) -> None:  # noqa: ARG002
-        """Look now."""
+        """Describe the group now."""
         super()._look_up(self._event.now)
 
 
@@ -277,7 +277,7 @@ class AsksEachHolder(Successor):
 
 
 class ReplacesAnyHolder(Successor):
-    """Replaces a process of any age, also one of the same deployment."""
+    """Replaces a process of any age, even a process of the same deployment."""
 
     def _oldest(self, created: Mapping[str, int]) -> list[str]:
         return list(created)
@@ -294,12 +294,12 @@ class TrustsItsLeave(InstanceClaim):
     """Treats its id as released although no answer to the leave arrived."""
 
     def _release_again(self, holders: Mapping[str, Holder], own: str) -> bool:  # noqa: ARG002
-        """Release nothing again."""
+        """Send no second release."""
         return False
 
 
 class KeepsItsMemberId(Predecessor):
-    """Takes another id of the pool with the member id under which the coordinator keeps its released id."""
+    """Takes another id of the pool but keeps its member id, with which the coordinator still stores the released id."""
 
     def drops_released_id(self, instance_id: str | None) -> bool:  # noqa: ARG002
         """Keep the member id."""
@@ -322,15 +322,15 @@ class TakesTheReleasedIdBack(Predecessor):
 
     @property
     def waits_until(self) -> Instant:
-        """No time is left to the successor."""
+        """The time of the release, which reserves no time for the successor."""
         return self._released_at
 
 
 class ComesBackFromTheDead(MemberCore):
-    """Joins again at the next poll after it ended permanently."""
+    """Joins again at the next poll after its membership ended permanently."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Join, whatever ended it."""
+        """Join after any fatal error."""
         effects = super().handle(event, now)
         is_dead = internals.shown(self) is MemberState.FATAL and internals.reconciler(self).is_idle
         if isinstance(event, Polled) and is_dead:
@@ -342,31 +342,31 @@ class ComesBackFromTheDead(MemberCore):
 
 
 class KeepsWhatItHoldsEagerly(ClassicSettings):
-    """Is eager, and gives up nothing before it joins."""
+    """Is eager, and revokes no partition before it joins."""
 
     @property
     def is_eager(self) -> bool:
-        """Say that it is not."""
+        """Return False, as a cooperative member."""
         return False
 
 
 class JoinsTooEarly(Ownership):
-    """Joins an eager group's next generation before the application has given anything up."""
+    """Joins the next generation of an eager group before the application has given up its partitions."""
 
     __slots__ = ()
 
     def surplus(self) -> Assignment:
-        """Nothing is to be given up."""
+        """Return no partitions to revoke."""
         return frozenset()
 
 
 class ClaimsWhatItGaveUp(MemberCore):
-    """Says in its JoinGroup that it owns what the leader gave it, whatever became of that."""
+    """Names all partitions that it was ever assigned as owned partitions in its JoinGroup."""
 
     _once: frozenset[TopicPartition] = frozenset()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Name also the former partitions, for every assignor."""
+        """Add the former partitions for every assignor."""
         if isinstance(event, ex.SyncAnswered):
             self._once |= event.assignment
         return tuple(self._with_former_partitions(effect) for effect in super().handle(event, now))
@@ -379,10 +379,10 @@ class ClaimsWhatItGaveUp(MemberCore):
 
 
 class TakesMoreThanItsShare(ClassicProtocol):
-    """Takes all partitions, whatever the leader gave."""
+    """Takes all partitions, regardless of its assignment."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Two partitions of each topic are given."""
+        """Add two partitions of each topic to the assignment."""
         if isinstance(event, ex.SyncAnswered):
             more = {TopicPartition(topic, number) for topic in self.topics for number in range(2)}
             event = replace(event, assignment=event.assignment | more)
@@ -390,10 +390,10 @@ class TakesMoreThanItsShare(ClassicProtocol):
 
 
 class NeverJoinsAgain(ClassicProtocol):
-    """Gives up what moves, and leaves it at that; nor does the leader look after it."""
+    """Revokes the partitions that move, but does not join again. The leader starts no rebalance either."""
 
     def advance(self) -> MembershipEnd | None:
-        """Forget it each time."""
+        """Drop the reason for the next join."""
         self.assignment.revokes, self.leader._repair_at = False, None
         return super().advance()
 
@@ -402,17 +402,17 @@ class IgnoresTheRebalance(ClassicProtocol):
     """Does not join when its heartbeat reports a rebalance."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """All is well."""
+        """Treat the rejection as a successful heartbeat."""
         if isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW:
             event = ex.ClassicHeartbeatAnswered(request_id=event.request_id)
         return super().handle(event)
 
 
 class TakesNoMemberId(ClassicProtocol):
-    """Joins again without the id that the coordinator made (KIP-394)."""
+    """Joins again without the member id that the coordinator created (KIP-394)."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """There is no id."""
+        """Drop the member id of the rejection."""
         return super().handle(replace(event, member_id="") if isinstance(event, ex.JoinRejected) else event)
 
 
@@ -420,31 +420,31 @@ _REJECTIONS = ex.JoinRejected | ex.SyncRejected | ex.ClassicHeartbeatRejected
 
 
 class KeepsTheUnknownId(ClassicProtocol):
-    """Goes on joining with an id that the coordinator does not know."""
+    """Repeats its join with a member id that is unknown to the coordinator."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """It is the generation that is over."""
+        """Treat the end of the membership as the end of the generation."""
         if isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN:
             event = replace(event, verdict=_V.REJOIN_KEEP_ID)
         return super().handle(event)
 
 
 class TakesAnySync(ClassicProtocol):
-    """Takes the answer to an older SyncGroup for that of the present one."""
+    """Treats the answer to an older SyncGroup as the answer to the current SyncGroup."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """It is what is awaited."""
+        """Give the answer the id of the request in flight."""
         if isinstance(event, ex.SyncAnswered) and self.requests.in_flight is not None:
             event = replace(event, request_id=self.requests.in_flight)
         return super().handle(event)
 
 
 class StaysInItsGeneration(ClassicProtocol):
-    """Keeps what it held, its generation too, when the coordinator ends the generation."""
+    """Keeps its partitions and its generation when the coordinator ends the generation."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """The group rebalances."""
+        """Treat the end of the generation as a normal rebalance."""
         is_end = isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN_KEEP_ID
         if is_end and self.state in (_S.STABLE, _S.RECONCILE):
-            event = replace(event, verdict=_V.REJOIN_NOW)  # type: ignore[arg-type]  # a rejection has one
+            event = replace(event, verdict=_V.REJOIN_NOW)  # type: ignore[arg-type]  # a rejection has a verdict
         return super().handle(event)
