@@ -45,7 +45,7 @@ class Faults:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request of a member, with its protocol. An answer, a failure or a timeout ends it, whichever is first."""
+    """One request of a member, with its protocol. It ends with the first answer, failure or timeout."""
 
     connection: Connection
     order: MemberOrder
