@@ -200,7 +200,7 @@ class HandlerInvariants:
             process, partition, order, committed, may_wait=may_wait
         )
         if committed is not None and start < committed.offset:
-            message = f"{ownership} starts at {start}, and {committed.offset} is committed"
+            message = f"{ownership} starts at {start}, before the committed offset {committed.offset}"
             check(self._is_excused(process), message)
             # The process was excluded, and this is the newer committed offset of the next owner.
             ownership.began_with = None
@@ -215,7 +215,7 @@ class HandlerInvariants:
         """Check that a processor that disowns the running handlers of a partition reports exactly their records."""
         ownership = self._ownerships[process, partition]
         ran = sorted(ownership.running)
-        check(sorted(reported) == ran, f"{ownership} is given up, {sorted(reported)} were reported, {ran} ran")
+        check(sorted(reported) == ran, f"{ownership} is disowned: {sorted(reported)} were reported, but {ran} ran")
         self.situations[Situation.DISOWNED] += len(ran)
         ownership.running.clear()
 
@@ -283,7 +283,8 @@ class HandlerInvariants:
         under_way = (ownership.running | ownership.waiting) - called
         for number, offset in enumerate(offsets):
             check(
-                offset in ownership.in_hand, f"{ownership}: {offset} runs again although it is finished, or never came"
+                offset in ownership.in_hand,
+                f"{ownership}: {offset} runs again although it is finished, or was not received",
             )
             check(offset not in ownership.running, f"{ownership}: {offset} runs twice at the same time")
             lane = ownership.lane(offset)

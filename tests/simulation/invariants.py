@@ -188,7 +188,7 @@ class Invariants:
 
     def commit_completed(self, process: Process, commit_id: int, pending: AbstractSet[int]) -> None:
         """Check that each commit of the application completes exactly once."""
-        check(commit_id in pending, f"{process.name}: commit {commit_id} ended, and nobody waits for it")
+        check(commit_id in pending, f"{process.name}: commit {commit_id} completed, but it is not pending")
 
     # ---- the coordinator ----
 
@@ -259,7 +259,7 @@ class Invariants:
             is_in_group = process.alive and view.state not in _HANDS_OUT_NOTHING
             check(
                 is_over or not view.owned or not is_in_group,
-                f"{process.name}: its session is over, and it hands out {sorted(view.owned)} until {view.lease_until}",
+                f"{process.name}: its session ended, but it delivers {sorted(view.owned)} until {view.lease_until}",
             )
 
     def _excuse(self, member_id: str) -> None:
@@ -270,7 +270,9 @@ class Invariants:
         for partition, at in offsets.items():
             prefix = self._simulation.ledger.prefix(partition)
             if at.offset > prefix:
-                raise Violation(f"{member_id} committed {at.offset} of {partition}, delivered is {prefix}")
+                raise Violation(
+                    f"{member_id} committed {at.offset} of {partition}, beyond the delivered offset {prefix}"
+                )
             before = self._committed.get(partition, 0)
             if at.offset < before:
                 raise Violation(f"{member_id} committed {at.offset} of {partition} after {before}: backwards")

@@ -202,7 +202,7 @@ class ProcessInvariants:
                     if effect.offsets == self.owed_commit:
                         self.owed_commit = None
                 case CommitOffsets():
-                    check(bool(effect.offsets), f"{name}: a commit of nothing")
+                    check(bool(effect.offsets), f"{name}: a commit without offsets")
                 case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
                     self._ordered(process, effect)
                 case SendHeartbeat():
@@ -219,7 +219,7 @@ class ProcessInvariants:
         shown, epoch = internals.shown(member), internals.epoch(member)
         if shown in SILENT:
             owned = internals.ownership(member)
-            check(epoch <= JOIN_EPOCH, f"{name} is {shown} and shows epoch {epoch}")
+            check(epoch <= JOIN_EPOCH, f"{name} is {shown} and has epoch {epoch}")
             check(not owned.owned, f"{name} is {shown} and owns {owned.held}")
         if internals.speaks_consumer(member):
             self._check_takeovers(process, epoch)
@@ -294,7 +294,7 @@ class ProcessInvariants:
                 paused, names = self.paused, effect.partitions
                 check(paused is not None, f"{name}: revocation without a pause before it")
                 is_paused = names is None or names <= (paused or frozenset())
-                check(is_paused, f"{name}: {names} is revoked and {paused} was paused")
+                check(is_paused, f"{name}: {names} are revoked, but only {paused} were paused")
                 owed = self.owed_commit
                 check(owed is None, f"{name}: revocation before the commit was over: {owed}")
                 self.paused = None
@@ -321,13 +321,13 @@ class ProcessInvariants:
                 check(beat.instance_id is None, f"{name}, a static member, takes another member id")
                 check(
                     not self.reported,
-                    f"{name} takes another member id, and its application has {sorted(self.reported)}",
+                    f"{name} takes another member id although its application holds {sorted(self.reported)}",
                 )
                 return
             self._left(name, state, rest)
             return
         check(state not in SILENT, f"{name} sends a heartbeat in state {state}")
-        check(not self.is_out, f"{name} sends a heartbeat while another one is out")
+        check(not self.is_out, f"{name} sends a heartbeat while another heartbeat is in flight")
         self.is_out = True
         if beat.is_leave:
             # A leave on behalf of the holder; the member waits for its answer, as with any heartbeat.
@@ -369,7 +369,7 @@ class ProcessInvariants:
             case SendClassicHeartbeat():
                 keeps = now is _C.JOINING and internals.may_beat_beside_join(process.member)
                 check(now in HEARTBEATS or keeps, f"{name} sends a heartbeat in state {now}")
-                check(not self.is_out, f"{name} sends a heartbeat while another one is out")
+                check(not self.is_out, f"{name} sends a heartbeat while another heartbeat is in flight")
                 self.is_out = True
             case SendClassicLeave(member_id=""):
                 # A leave for the stale holder of its instance id, because the group is full without it (KIP-389).

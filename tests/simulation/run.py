@@ -192,7 +192,7 @@ class Run:
             simulation.handler_invariants.check_end(ends)
             repeated = simulation.handler_invariants.repeated
         if self.profile.is_clean and (self.auto_commit or self.profile.processing is not None):
-            check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
+            check(repeated == 0, f"{repeated} records were delivered twice although every handover was clean")
         return Outcome(
             settled_after_s=settled_after,
             handovers=simulation.invariants.handovers,
@@ -261,7 +261,7 @@ class Run:
         simulation = self.simulation
         simulation.is_idle = True
         simulation.run(simulation.now + QUICK_HEARTBEATS_S)
-        check(simulation.is_settled, f"it did not stay settled: {self._snapshot()}")
+        check(simulation.is_settled, f"the group did not stay settled: {self._snapshot()}")
         simulation.invariants.state_changes.clear()
         before = {
             process: simulation.invariants.beats_of(process)
@@ -286,7 +286,7 @@ class Run:
         simulation.run(since + 2.0, when=lambda: not simulation.live_processes)
         check(not simulation.live_processes, f"close took longer than 2 s: {self._snapshot()}")
         members = simulation.coordinator.members(GROUP)
-        check(not members, f"after everybody left the coordinator knows {sorted(members)}")
+        check(not members, f"after all members left, the coordinator still has {sorted(members)}")
 
     def _snapshot(self) -> str:
         simulation = self.simulation
