@@ -330,7 +330,10 @@ class Invariants:
                     pass
 
     def _took_over(self, process: Process, holder: str) -> None:
-        """Check that a member takes over only from holders whose applications subscribed before its own application.
+        """Check that a member takes over only from permitted holders.
+
+        With TAKEOVER_WHEN_DEAD the process of the holder must be dead. With the other policies the application of the
+        holder must not have subscribed more than `NEWEST_FOR_S` later than the application of the member.
 
         A released holder may come back before the new member has joined: a heartbeat was in flight, or its application
         subscribes again. The same join then releases it again. Only the first release is compared.

@@ -372,7 +372,7 @@ class ProcessInvariants:
                 check(not self.is_out, f"{name} sends a heartbeat while another heartbeat is in flight")
                 self.is_out = True
             case SendClassicLeave(member_id=""):
-                # A leave for the stale holder of its instance id, because the group is full without it (KIP-389).
+                # A leave for the stale holder of its instance id, whose place in the full group it needs (KIP-389).
                 is_release = state is _S.JOINING and effect.instance_id is not None
                 check(is_release, f"{name} releases {effect} in state {state}")
             case SendClassicLeave():
