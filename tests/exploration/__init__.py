@@ -1,22 +1,22 @@
 """Exhaustive exploration of both cores: every interleaving of small configurations, breadth first.
 
-`tests.simulation` is random: it finds what is likely. An exploration is not random: it takes every possible step from
-each state, so that up to its depth nothing is left out. It has no clock either: timers end at any time.
+`tests.simulation` is random: it finds likely defects. An exploration takes every possible step from each state, so it
+misses nothing up to its depth. It has no clock: timers end at any time.
 
-**What is real.** The members are `membership.member.MemberCore`s of one protocol, with the built-in assignors where it
-is the classic one; the coordinators and what must hold of a process are those of `tests.simulation`. Only the
-application's thread (`application`), the network and the shell (`process`) are small doubles of their own. `consumer`
-and `classic` have what depends on the protocol: how requests travel (`transport`), the spontaneous events of a group
-(`life`), and what looks alike (`canonical`). The search, the states and their traces know neither.
+**Real parts.** The members are `membership.member.MemberCore`s of one protocol; classic members have the built-in
+assignors. The coordinators and the invariants of a process are those of `tests.simulation`. Only the application's
+thread (`application`), the network and the shell (`process`) are small fakes. `consumer` and `classic` contain the
+protocol's part: how requests travel (`transport`), the spontaneous events of a group (`spontaneous_events`), and which
+states are equivalent (`canonical`). The search, the states and their traces do not depend on the protocol.
 
-**A state** is one number each for the process in each slot, the coordinator, the requests whose sender died, and what
-is left of the budgets. A process is the member, its application, everything that is under way on its connections, and
-what the invariants remember of it. Equal parts are stored once (`model`), so that what an event does to a part is
-worked out once, however many states it occurs in.
+**A state** is a tuple of numbers: one for the process in each slot, and one each for the coordinator, the requests
+whose sender died, and the remaining budgets. A process is the member, its application, all messages on its connections,
+and the values that the invariants remember of it. Equal parts are stored once (`model`), so the effect of an event on a
+part is computed once, although the part occurs in many states.
 
 A classic rebalance is long, about 30 steps for two members. So a classic configuration has an *opening*: the
-exploration begins at each state of a run without faults in which a member joins, dies or leaves, and its depth is
-counted from there.
+exploration begins at each state of a run without faults in which a member joins, dies or leaves. Its depth is counted
+from there.
 
 **Sound abstractions** (`canonical`): nothing is lost by them.
 
