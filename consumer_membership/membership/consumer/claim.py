@@ -359,7 +359,11 @@ class InstanceClaim:
         return self._settings.conflict_policy is ConflictPolicy.HAND_OVER
 
     def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:
-        """Decide at the first holder: with a fixed id, one that is reported late may be newer, unless its id tells."""
+        """Decide at the first holder.
+
+        A holder of a fixed id that is reported late may be newer than this member, unless the holder's member id shows
+        that it is older. With a pool, the successor chooses the oldest holder.
+        """
         attempt = self._attempt
         if attempt.may_request is None:
             is_older = holder is not None and was_created_before(holder.member_id, own)
