@@ -186,3 +186,10 @@ def cpu_s(process: psutil.Process) -> float:
     """Return the processor time that a process has used so far, in seconds."""
     times = process.cpu_times()
     return float(times.user + times.system)
+
+
+def share_of_core(process: psutil.Process, watch_s: float) -> float:
+    """Return the share of a core that a process uses during this time, in percent."""
+    before, began = cpu_s(process), time.monotonic()
+    time.sleep(watch_s)
+    return (cpu_s(process) - before) / (time.monotonic() - began) * 100

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import Figure, counted_in, tell
 from tests.benchmarks.groups import Group, balanced_at, subscribe_together
-from tests.benchmarks.processes import cpu_s, listener_at
+from tests.benchmarks.processes import cpu_s, listener_at, share_of_core
 from tests.benchmarks.samples import at_most, median_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import psutil
 
     from tests.benchmarks.bench import Bench, Side
     from tests.benchmarks.groups import GroupMember
@@ -136,7 +134,7 @@ def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measure
         _join(members, members, size, measured.join)
         measured.join_cpu.add((cpu_s(broker) - used) / size.members * 1000)
         time.sleep(bench.settle_s)
-        measured.idle_cpu.add(_share(broker, _QUICK_WATCH_S if bench.is_quick else _WATCH_S) / size.members)
+        measured.idle_cpu.add(share_of_core(broker, _QUICK_WATCH_S if bench.is_quick else _WATCH_S) / size.members)
         leaving, staying = members[:quarter], members[quarter:]
         began = time.monotonic()
         for one in leaving:
@@ -174,10 +172,3 @@ def _close(members: Sequence[GroupMember]) -> None:
 
 def _balanced_at(members: Sequence[GroupMember], size: Size) -> float:
     return balanced_at(members, _BALANCE_S, partitions=size.partitions, check_every_s=_CHECK_EVERY_S)
-
-
-def _share(process: psutil.Process, watch_s: float) -> float:
-    """Return the share of a core that the process uses during this time, in percent."""
-    before, began = cpu_s(process), time.monotonic()
-    time.sleep(watch_s)
-    return (cpu_s(process) - before) / (time.monotonic() - began) * 100

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.benchmarks.bench import Figure, counted_in, tell
-from tests.benchmarks.processes import Worker, WorkerFailedError, cpu_s
+from tests.benchmarks.processes import Worker, WorkerFailedError, share_of_core
 from tests.benchmarks.samples import at_most, median_of
 from tests.benchmarks.workers import many
 
@@ -64,7 +64,7 @@ class Costs:
 def run(bench: Bench) -> Figure:
     """Create the consumers of each side in turns, and read what their process uses."""
     counts = [CELLS[name] for name in bench.cells or (QUICK_CONSUMERS if bench.is_quick else CONSUMERS,)]
-    figures = [_of(bench, count) for count in counts]
+    figures = [_compared(bench, count) for count in counts]
     return Figure(
         title=f"{' and '.join(map(str, counts))} consumers of as many groups in one process, polled by one thread",
         series=tuple(series for all_series, _ in figures for series in all_series),
@@ -73,7 +73,7 @@ def run(bench: Bench) -> Figure:
     )
 
 
-def _of(bench: Bench, count: int) -> tuple[list[Series], list[Check]]:
+def _compared(bench: Bench, count: int) -> tuple[list[Series], list[Check]]:
     """Measure this number of consumers."""
     raw, ours = bench.raw(**_SAME_WAIT), bench.ours(membership_threads="shared", **_SAME_WAIT)
     sides = (ours, raw, bench.ours("own threads", membership_threads="own", **_SAME_WAIT))
@@ -103,10 +103,7 @@ def _measure(bench: Bench, side: Side, costs: Costs, count: int, every_s: float)
         if ready.facts["missing"]:
             raise WorkerFailedError(f"{ready.facts['missing']} of {count} consumers got no partition")
         time.sleep(_SETTLE_S)
-        process = psutil.Process(worker.pid)
-        began, used = time.monotonic(), cpu_s(process)
-        time.sleep(_QUICK_WATCH_S if bench.is_quick else _WATCH_S)
-        share = (cpu_s(process) - used) / (time.monotonic() - began) * 100
+        share = share_of_core(psutil.Process(worker.pid), _QUICK_WATCH_S if bench.is_quick else _WATCH_S)
         worker.order("count")
         counted = worker.expect("counted", _READY_S).facts
         worker.end(_READY_S)

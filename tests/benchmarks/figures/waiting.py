@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
 from tests.benchmarks.groups import GroupMember, balanced_at
-from tests.benchmarks.processes import Worker, cpu_s, listener_at
+from tests.benchmarks.processes import Worker, listener_at, share_of_core
 from tests.benchmarks.samples import at_most
 from tests.benchmarks.workers import member, waiting
 
@@ -47,7 +47,7 @@ def run(bench: Bench) -> Figure:
             for count, share in shares.items():
                 with counted_in(share):
                     time.sleep(bench.settle_s)
-                    idle_percent = _share(broker, watch_s)
+                    idle_percent = share_of_core(broker, watch_s)
                     _wait(waiting.Job(config=config, topic=topic, members=count), broker, watch_s, idle_percent, share)
     return Figure(
         title=f"Members that wait for an id of a pool: {_POOL} holders, {PARTITIONS} partitions",
@@ -77,13 +77,6 @@ def _wait(job: waiting.Job, broker: psutil.Process, watch_s: float, idle_percent
             return bool(worker.expect("waiting", _JOIN_S).facts["members"] == job.members)
 
         Retrying(stop=stop_after_delay(_JOIN_S), wait=wait_fixed(0.2), retry=retry_if_not_result(bool))(all_wait)
-        share.add(_share(broker, watch_s) - idle_percent, idle_percent=idle_percent)
+        share.add(share_of_core(broker, watch_s) - idle_percent, idle_percent=idle_percent)
         tell(f"waiting: {share.label} {share.values[-1]:.2f} % of a core (without: {idle_percent:.2f})")
         worker.end()
-
-
-def _share(broker: psutil.Process, watch_s: float) -> float:
-    """The broker's share of a core during this time, in percent."""
-    before, began = cpu_s(broker), time.monotonic()
-    time.sleep(watch_s)
-    return (cpu_s(broker) - before) / (time.monotonic() - began) * 100
