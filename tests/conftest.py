@@ -23,6 +23,7 @@ from tests.support import seeds
 from tests.support.costs import REPLAYED, Costs
 from tests.support.order import rank
 from tests.support.outcomes import OutcomeWriter
+from tests.support.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ _costs = pytest.StashKey[Costs]()
 _keeper = pytest.StashKey["BrokerKeeper"]()
 _brokers = pytest.StashKey["RunBrokers"]()
 #: Keys of a worker's input and output.
-_FOLDER, _COSTS = "broker_folder", "costs"
+_FOLDER, _WORKERS, _COSTS = "broker_folder", "workers", "costs"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,9 +81,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the cost accounting."""
+    """Start the cost accounting; in a worker, take a turn for each test."""
     config.stash[_costs] = Costs()
     config.pluginmanager.register(Accountant(config), "costs")
+    if (told := getattr(config, "workerinput", None)) is not None:
+        config.pluginmanager.register(TakesTurns(Turns(Path(told[_FOLDER]), told[_WORKERS])), "turns")
     if (path := config.getoption("--outcomes")) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(OutcomeWriter(path), "outcomes")
     if (owner := os.environ.get("TESTS_OWNER")) is not None and hasattr(os, "pidfd_open"):
@@ -147,6 +150,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from tests.support.scheduling import Scheduling  # noqa: PLC0415 - not for a run without it
 
     return Scheduling(config, log)
+
+
+class TakesTurns:
+    """Lets a test of a worker wait for its turn, before its time limit begins."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        """Take a turn for the whole test, its fixtures included."""
+        with self._turns.taken():
+            return (yield)
 
 
 # ---- costs -----------------------------------------------------------------------------------------------------------
@@ -238,8 +254,9 @@ def _kept(config: pytest.Config) -> BrokerKeeper:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Pass a worker the folder of this run's brokers."""
+    """Pass a worker the folder of this run, which contains its brokers, and the number of workers."""
     node.workerinput[_FOLDER] = str(_kept(node.config).folder)
+    node.workerinput[_WORKERS] = node.config.option.numprocesses
 
 
 @pytest.fixture(autouse=True)
