@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -102,10 +103,9 @@ def test_probe_is_answered_despite_a_thousand_silent_connections(at: ListenAddre
     crowd = [caller(at, b"GET /livez HT" if number % 2 else b"") for number in range(1_000)]
     try:
         assert [ask(at, path)[0] for path in ("/livez", "/readyz", "/health")] == [200, 200, 200]
-        rejected = 0
         for opened in crowd[: 1_000 - MOST_CONVERSATIONS]:
-            rejected += received(opened) == b""
-        assert rejected == 1_000 - MOST_CONVERSATIONS
+            with suppress(ConnectionResetError):  # it was closed before its bytes were read
+                assert received(opened) == b""
     finally:
         for opened in crowd:
             opened.close()
