@@ -9,10 +9,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
+from consumer_membership.admin.access import GroupsOfBroker, RequestFailure
 from consumer_membership.errors import TransportError, UnsupportedProtocolError
-from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster, unsupported
 from consumer_membership.runtime.network.connections import Purpose
 from consumer_membership.translation import surveys
@@ -23,19 +23,9 @@ from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.versions import BrokerVersions
 
-__all__ = ["BrokerRefusal", "ClusterClient", "ClusterMetadata", "ListedGroup", "OpenTransaction", "RequestFailure"]
+__all__ = ["BrokerRefusal", "ClusterClient", "ClusterMetadata", "ListedGroup", "OpenTransaction"]
 
 AnswerT = TypeVar("AnswerT")
-RequestFailure: TypeAlias = BrokerRefusal | TransportError
-"""Why a broker returned no data."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsOfBroker:
-    """The groups of one coordinator, or the error of its request."""
-
-    broker: BrokerAddress
-    groups: tuple[ListedGroup, ...] | RequestFailure
 
 
 class ClusterClient:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 from consumer_membership.admin import arguments
+from consumer_membership.admin.access import IN_PROCESS_ADMIN, AdminAccess
 from consumer_membership.admin.cluster_client import ClusterClient
 from consumer_membership.admin.group_log import ReadingProgress
 from consumer_membership.admin.history import GroupHistory, HistoryQuery, history_of
@@ -54,6 +55,7 @@ class GroupAdmin:
         checked = ConsumerConfig.from_mapping(given).with_servers()
         self._settings, self._cluster_config = checked.connection_settings(), checked.cluster_config()
         self._security = ConnectionSecurity(self._settings)
+        self._in_process = IN_PROCESS_ADMIN.get(checked.bootstrap_servers or "")
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
         """Return the group's state, its members, and the committed offset, end and lag of each partition.
@@ -65,11 +67,7 @@ class GroupAdmin:
 
     def list_groups(self) -> GroupListing:
         """Return all groups of any type that this client may describe, and the errors of brokers."""
-
-        async def ask(cluster: Cluster) -> GroupListing:
-            return await listing(ClusterClient(cluster), self._timeout_s)
-
-        return self._run(ask)
+        return self._run(lambda access: listing(access.surveys, self._timeout_s))
 
     def survey(self, group_id: str, *, in_depth: bool = True) -> GroupSurvey:
         """Return the group with its topics, the offsets of its partitions, open transactions and settings.
@@ -80,11 +78,7 @@ class GroupAdmin:
         """
         goes_deep = arguments.flag("in_depth", in_depth)
         group = arguments.group_id(group_id)
-
-        async def ask(cluster: Cluster) -> GroupSurvey:
-            return await surveyed(cluster, group, self._timeout_s, in_depth=goes_deep)
-
-        return self._run(ask)
+        return self._run(lambda access: surveyed(access, group, self._timeout_s, in_depth=goes_deep))
 
     def history(
         self,
@@ -107,11 +101,9 @@ class GroupAdmin:
             grain_s=arguments.grain(grain_s),
             on_progress=arguments.on_progress(on_progress),
         )
-
-        async def ask(cluster: Cluster) -> GroupHistory:
-            return await history_of(cluster, self._cluster_config, query, self._timeout_s)
-
-        return self._run(ask)
+        if self._in_process is not None:
+            raise UseError("a cluster inside this process keeps no history of its groups; use a broker")
+        return self._run_on_brokers(lambda cluster: history_of(cluster, self._cluster_config, query, self._timeout_s))
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """Return all committed offsets of the group that this client may see; empty if the group does not exist.
@@ -156,12 +148,22 @@ class GroupAdmin:
     def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
         group = arguments.group_id(group_id)
 
-        async def inquire(cluster: Cluster) -> AnswerT:
-            return await ask(Inquiry(GroupClient(cluster), group, self._timeout_s))
+        async def inquire(access: AdminAccess) -> AnswerT:
+            return await ask(Inquiry(access, group, self._timeout_s))
 
         return self._run(inquire)
 
-    def _run(self, ask: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
+    def _run(self, ask: Callable[[AdminAccess], Coroutine[object, object, AnswerT]]) -> AnswerT:
+        """Run the coroutine with the requests of this call."""
+        if self._in_process is not None:
+            return _run(ask(self._in_process()))
+        return self._run_on_brokers(
+            lambda cluster: ask(
+                AdminAccess(cluster=cluster, groups=GroupClient(cluster), surveys=ClusterClient(cluster))
+            )
+        )
+
+    def _run_on_brokers(self, ask: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
         """Run the coroutine with connections that are opened and closed by this call."""
 
         async def run() -> AnswerT:
@@ -171,12 +173,17 @@ class GroupAdmin:
             finally:
                 await cluster.close()
 
-        if _is_in_a_loop():
-            raise UseError(
-                "GroupAdmin methods block and cannot be called in a running asyncio event loop; use "
-                "`await asyncio.to_thread(admin.describe, group_id)`"
-            )
-        return asyncio.run(run())
+        return _run(run())
+
+
+def _run(call: Coroutine[object, object, AnswerT]) -> AnswerT:
+    if _is_in_a_loop():
+        call.close()
+        raise UseError(
+            "GroupAdmin methods block and cannot be called in a running asyncio event loop; use "
+            "`await asyncio.to_thread(admin.describe, group_id)`"
+        )
+    return asyncio.run(call)
 
 
 def _is_in_a_loop() -> bool:

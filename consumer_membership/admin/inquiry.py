@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from consumer_membership.admin import removal
+from consumer_membership.admin.access import AdminAccess, GroupRequests
 from consumer_membership.admin.progress import (
     TOPIC_FORBIDDEN,
     Committed,
@@ -21,7 +22,6 @@ from consumer_membership.admin.removal import Removal
 from consumer_membership.errors import GroupError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.network.group_client import (
     BrokerRefusal,
-    GroupClient,
     GroupDescription,
     MemberIdentity,
 )
@@ -46,8 +46,8 @@ class Inquiry:
     TransportError is raised; in that case, a removal may have removed some members.
     """
 
-    def __init__(self, client: GroupClient, group_id: str, timeout_s: float) -> None:
-        self._client = client
+    def __init__(self, access: AdminAccess, group_id: str, timeout_s: float) -> None:
+        self._cluster, self._groups = access.cluster, access.groups
         self._group_id = group_id
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + timeout_s
@@ -63,7 +63,7 @@ class Inquiry:
             partitions = partitions_of(group, committed)
             try:
                 async with asyncio.timeout(self._left_s()):
-                    ends = await end_offsets(self._client.cluster, partitions)
+                    ends = await end_offsets(self._cluster, partitions)
             except TimeoutError as late:
                 raise TransportError("No broker returned the end offsets within the timeout") from late
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
@@ -76,7 +76,7 @@ class Inquiry:
 
     async def _committed(self) -> Committed:
         return await self._persist(
-            "committed offsets", lambda at, left_s: self._client.all_committed(at, self._group_id, left_s)
+            "committed offsets", lambda at, left_s: self._groups.all_committed(at, self._group_id, left_s)
         )
 
     async def remove(
@@ -96,7 +96,7 @@ class Inquiry:
         with self._refusals_of(_REMOVING):
             answers = await self._persist(
                 "the removal of members",
-                lambda at, left_s: self._client.remove_members(at, self._group_id, members, logged, left_s),
+                lambda at, left_s: self._groups.remove_members(at, self._group_id, members, logged, left_s),
             )
         errors = dict(zip(members, answers, strict=True))
         # An unknown member left, or was removed by an attempt whose response was lost, or uses a protocol whose
@@ -117,12 +117,12 @@ class Inquiry:
 
     async def _describe(self) -> tuple[BrokerAddress, GroupDescription]:
         async def ask(coordinator: BrokerAddress, _: float) -> tuple[BrokerAddress, GroupDescription]:
-            return coordinator, await described(self._client, coordinator, self._group_id, self._left_s)
+            return coordinator, await described(self._groups, coordinator, self._group_id, self._left_s)
 
         return await self._persist("the group", ask)
 
     async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._client.cluster.with_coordinator(self._group_id, what, self._left_s(), ask)
+        return await self._cluster.with_coordinator(self._group_id, what, self._left_s(), ask)
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - self._clock())
@@ -138,16 +138,16 @@ class Inquiry:
 
 
 async def described(
-    client: GroupClient, coordinator: BrokerAddress, group_id: str, left_s: Callable[[], float]
+    groups: GroupRequests, coordinator: BrokerAddress, group_id: str, left_s: Callable[[], float]
 ) -> GroupDescription:
     """Return the coordinator's description of a group of either protocol; `left_s` returns the remaining seconds."""
     try:
-        return await client.describe_consumer_group(coordinator, group_id, left_s())
+        return await groups.describe_consumer_group(coordinator, group_id, left_s())
     except BrokerRefusal as refusal:
         # The group does not exist or is classic, or the broker does not support the consumer protocol.
         if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
             raise
-        return await client.describe_classic_group(coordinator, group_id, left_s())
+        return await groups.describe_classic_group(coordinator, group_id, left_s())
 
 
 def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | BrokerError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer_membership.admin.cluster_client import BrokerRefusal, ClusterClient, ListedGroup
+from consumer_membership.admin.access import SurveyRequests
+from consumer_membership.admin.cluster_client import BrokerRefusal, ListedGroup
 from consumer_membership.errors import GroupError
 from consumer_membership.types import BrokerAddress
 
@@ -18,7 +19,7 @@ class GroupListing:
     errors: Mapping[BrokerAddress, str]
 
 
-async def listing(client: ClusterClient, timeout_s: float) -> GroupListing:
+async def listing(client: SurveyRequests, timeout_s: float) -> GroupListing:
     """Return the groups of all brokers.
 
     Raises:

@@ -14,10 +14,10 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from consumer_membership.admin.access import ClusterRequests, OffsetOrFailure
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import (
     BrokerRefusal,
-    Cluster,
     GroupDescription,
     MemberDescription,
 )
@@ -25,7 +25,7 @@ from consumer_membership.translation.offset_metadata import decode
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]
-LogEnds = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
+LogEnds = Mapping[TopicPartition, OffsetOrFailure]
 
 TOPIC_FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 
@@ -95,7 +95,7 @@ def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicP
     return tuple(sorted({*committed, *assigned}))
 
 
-async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> LogEnds:
+async def end_offsets(cluster: ClusterRequests, partitions: Sequence[TopicPartition]) -> LogEnds:
     """Return the end of each partition or the error; the request is retried if a leader may have moved.
 
     Raises:

@@ -10,17 +10,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-from consumer_membership.admin.cluster_client import ClusterClient, ClusterMetadata, OpenTransaction
+from consumer_membership.admin.access import AdminAccess, OffsetOrFailure
+from consumer_membership.admin.cluster_client import ClusterMetadata, OpenTransaction
 from consumer_membership.admin.inquiry import described
 from consumer_membership.admin.progress import Committed, partitions_of
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
+from consumer_membership.runtime.network.group_client import BrokerRefusal, GroupDescription
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 
 AnswerT = TypeVar("AnswerT")
-_Offset: TypeAlias = int | BrokerRefusal | TransportError
 
 #: The error name of a request without a response in time.
 _SILENCE = "_TIMED_OUT"
@@ -82,23 +82,21 @@ class GroupSurvey:
     refusals: Mapping[Subject, BrokerError]
 
 
-async def surveyed(cluster: Cluster, group_id: str, timeout_s: float, *, in_depth: bool) -> GroupSurvey:
+async def surveyed(access: AdminAccess, group_id: str, timeout_s: float, *, in_depth: bool) -> GroupSurvey:
     """Return the current survey of the group.
 
     Raises:
         TransportError: No broker of the cluster responded.
     """
-    await cluster.brokers(timeout_s)
-    return await _Surveyor(cluster, group_id, timeout_s * _SHARE).survey(in_depth=in_depth)
+    await access.cluster.brokers(timeout_s)
+    return await _Surveyor(access, group_id, timeout_s * _SHARE).survey(in_depth=in_depth)
 
 
 class _Surveyor:
     """Sends the requests of one survey and collects the errors."""
 
-    def __init__(self, cluster: Cluster, group_id: str, patience_s: float) -> None:
-        self._cluster = cluster
-        self._groups = GroupClient(cluster)
-        self._brokers = ClusterClient(cluster)
+    def __init__(self, access: AdminAccess, group_id: str, patience_s: float) -> None:
+        self._cluster, self._groups, self._surveys = access.cluster, access.groups, access.surveys
         self._group_id = group_id
         self._patience_s = patience_s
         self._refusals: dict[Subject, BrokerError] = {}
@@ -118,13 +116,13 @@ class _Surveyor:
         if in_depth and metadata is not None:
             blocked = [partition for partition, one in offsets.items() if _is_blocked(one)]
             if blocked:
-                asked = self._brokers.open_transactions(metadata, blocked, self._patience_s)
+                asked = self._surveys.open_transactions(metadata, blocked, self._patience_s)
                 transactions = await self._asked(Subject.TRANSACTIONS, asked) or ()
             broker = coordinator or next(iter(metadata.brokers.values()), None)
             if broker is not None:
-                broker_asked = self._brokers.broker_settings(broker, self._patience_s)
+                broker_asked = self._surveys.broker_settings(broker, self._patience_s)
                 broker_settings = await self._asked(Subject.BROKER_SETTINGS, broker_asked) or {}
-                group_asked = self._brokers.group_settings(broker, self._group_id, self._patience_s)
+                group_asked = self._surveys.group_settings(broker, self._group_id, self._patience_s)
                 group_settings = await self._asked(Subject.GROUP_SETTINGS, group_asked) or {}
         return GroupSurvey(
             group_id=self._group_id,
@@ -165,7 +163,7 @@ class _Surveyor:
     ) -> Mapping[TopicPartition, PartitionOffsets]:
         # Read the last stable offset before the end, so that it is never above the end. If it is below the end, the
         # list of open transactions shows whether a transaction is the reason.
-        nothing: Mapping[TopicPartition, _Offset] = {}
+        nothing: Mapping[TopicPartition, OffsetOrFailure] = {}
         stable = await self._of_leaders(self._cluster.stable_offsets, partitions) if in_depth else nothing
         ends = await self._of_leaders(self._cluster.end_offsets, partitions)
         starts = await self._of_leaders(self._cluster.start_offsets, partitions) if in_depth else nothing
@@ -181,9 +179,9 @@ class _Surveyor:
 
     async def _of_leaders(
         self,
-        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, _Offset]]],
+        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetOrFailure]]],
         partitions: Sequence[TopicPartition],
-    ) -> Mapping[TopicPartition, _Offset]:
+    ) -> Mapping[TopicPartition, OffsetOrFailure]:
         return await self._asked(Subject.TOPICS, ask(partitions)) or {}
 
     async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
@@ -229,9 +227,9 @@ def _is_blocked(offsets: PartitionOffsets) -> bool:
     return offsets.stable is not None and offsets.end is not None and offsets.stable < offsets.end
 
 
-def _number(offset: _Offset | None) -> int | None:
+def _number(offset: OffsetOrFailure | None) -> int | None:
     return offset if isinstance(offset, int) else None
 
 
-def _reason(offset: _Offset | None) -> str:
+def _reason(offset: OffsetOrFailure | None) -> str:
     return "" if offset is None or isinstance(offset, int) else str(offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,18 +21,27 @@ from typing import TYPE_CHECKING, Literal, Self
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
+from consumer_membership.admin.access import IN_PROCESS_ADMIN
 from consumer_membership.clients.consumer import Consumer
-from consumer_membership.errors import UseError
+from consumer_membership.errors import InternalError, UseError
 from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat
 from consumer_membership.runtime.cluster_access import IN_PROCESS, ClusterAccess
 from consumer_membership.runtime.line import Line
 from consumer_membership.testing.coordinators.classic.group import ClassicGroup
 from consumer_membership.testing.coordinators.consumer.group import ConsumerGroup
 from consumer_membership.testing.coordinators.either import EitherCoordinator
-from consumer_membership.testing.coordinators.exchanges import Commit, CommitResults, Released
+from consumer_membership.testing.coordinators.exchanges import (
+    Commit,
+    CommitResults,
+    LeaveGroup,
+    LeaveResults,
+    LeavingMember,
+    Released,
+)
 from consumer_membership.testing.coordinators.member_requests import request_of
 from consumer_membership.testing.coordinators.rules import FENCED_MEMBER_EPOCH, ClassicRules, Refused, Rules
 from consumer_membership.testing.engine import ClusterEngine
+from consumer_membership.testing.group_requests import group_requests
 from consumer_membership.testing.handle import FakeHandle
 from consumer_membership.testing.log import FakeRecord, Headers, Log
 from consumer_membership.testing.member import FakeExchange, FakeMember
@@ -43,6 +52,7 @@ from consumer_membership.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
+    from consumer_membership.admin import GroupAdmin
     from consumer_membership.aio import AIOConsumer
     from consumer_membership.testing.admin_client import FakeAdminClient
 
@@ -119,6 +129,7 @@ class FakeCluster:
         self._producers: dict[str, FakeProducer] = {}
         self.engine.add(self)
         IN_PROCESS[self.bootstrap_servers] = self
+        IN_PROCESS_ADMIN[self.bootstrap_servers] = partial(group_requests, self)
 
     # ---- clients ----
 
@@ -146,6 +157,12 @@ class FakeCluster:
         from consumer_membership.testing.admin_client import admin_client  # noqa: PLC0415 - it takes time to import
 
         return admin_client(self, {**(config or {}), "bootstrap.servers": self.bootstrap_servers})
+
+    def group_admin(self, config: Mapping[str, object] | None = None, *, timeout_s: float = 30.0) -> GroupAdmin:
+        """Return a `GroupAdmin` of this cluster."""
+        from consumer_membership.admin import GroupAdmin  # noqa: PLC0415 - few tests use it
+
+        return GroupAdmin({**(config or {}), "bootstrap.servers": self.bootstrap_servers}, timeout_s=timeout_s)
 
     @contextmanager
     def installed(self) -> Iterator[Self]:
@@ -366,6 +383,7 @@ class FakeCluster:
         for consumer in consumers:
             consumer.close()
         IN_PROCESS.pop(self.bootstrap_servers, None)
+        IN_PROCESS_ADMIN.pop(self.bootstrap_servers, None)
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -417,6 +435,15 @@ class FakeCluster:
         """Return the client id of a member; empty for a member that is gone."""
         members = (actor for actor in self.engine.actors if isinstance(actor, FakeMember))
         return next((one.client_id for one in members if one.view.member_id == member_id), "")
+
+    def remove_members(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResults | Refused:
+        """Remove members as an administrator does, and answer the requests of members that wait for them."""
+        request = LeaveGroup(members=tuple(members))
+        *released, removed = self.coordinator.ask("administrator", group_id, request, self.engine.now())
+        self._release(released)
+        if not isinstance(removed.answer, LeaveResults | Refused):
+            raise InternalError(f"the coordinator answered a removal with {removed.answer}")
+        return removed.answer
 
     def new_member_id(self) -> str:
         """Return the next member id."""

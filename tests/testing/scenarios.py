@@ -22,6 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer, MemberState
+from consumer_membership.admin import GroupAdmin
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: How long it waits for something that must not come.
@@ -40,6 +41,9 @@ class Cluster(Protocol):
 
     def admin_client(self, config: dict[str, object]) -> AdminClient:
         """Create an admin client."""
+
+    def group_admin(self, config: dict[str, object]) -> GroupAdmin:
+        """Create a `GroupAdmin`."""
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
@@ -94,6 +98,10 @@ class Ground:
         """Create an admin client, and keep it: the futures of one that was deleted are never done."""
         self._admins.append(self.cluster.admin_client({}))
         return self._admins[-1]
+
+    def group_admin(self) -> GroupAdmin:
+        """Create a `GroupAdmin`."""
+        return self.cluster.group_admin({})
 
     def place(self, offset: int = _NO_OFFSET, partition: int = 0) -> TopicPartition:
         """A partition of the topic."""

@@ -151,10 +151,13 @@ class GroupCoordinator(ABC):
         """Raises Refusal where this broker is not the coordinator, or not yet, or would refuse the request as one."""
         if node_id is not None and node_id != self.node_id:
             raise RequestRefusal(code.NOT_COORDINATOR)
-        if self._loading_until is not None:
-            if now < self._loading_until:
-                raise RequestRefusal(code.COORDINATOR_LOAD_IN_PROGRESS)
-            self._loading_until = None
+        if self.is_loading(now):
+            raise RequestRefusal(code.COORDINATOR_LOAD_IN_PROGRESS)
+        self._loading_until = None
+
+    def is_loading(self, now: Instant) -> bool:
+        """Whether a node that has just become the coordinator still loads its groups."""
+        return self._loading_until is not None and now < self._loading_until
 
 
 def _refused(request: Request, refusal: Refused) -> Answer:

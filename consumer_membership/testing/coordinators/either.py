@@ -67,18 +67,22 @@ class EitherCoordinator(GroupCoordinator):
             speaks.groups[group_id].committed |= former.committed
         return answer
 
+    def is_loading(self, now: Instant) -> bool:
+        """Whether the groups of both are being loaded."""
+        return self.classic.is_loading(now)
+
     def take_released(self) -> list[Released]:
         """Take the answers of both to requests that waited."""
         return [*self.consumer.take_released(), *self.classic.take_released()]
 
     def _asked(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
-        """Whose request it is; commits and reads are the group's."""
+        """Whose request it is; commits, reads and removals are the group's."""
         match request:
             case Heartbeat() | Describe():
                 return self.consumer
-            case Join() | Sync() | Beat() | LeaveGroup():
+            case Join() | Sync() | Beat():
                 return self.classic
-            case Commit() | Fetch():
+            case Commit() | Fetch() | LeaveGroup():
                 return self.consumer if group_id in self.consumer.groups else self.classic
 
     # ---- the group ----

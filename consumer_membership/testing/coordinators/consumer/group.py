@@ -324,6 +324,15 @@ class ConsumerGroup:
         return asked.most_common(1)[0][0] if asked else self.rules.assignors[0]
 
     @property
+    def state(self) -> str:
+        """The broker's name of the group's state."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        return "Stable" if self.is_settled else "Reconciling"
+
+    @property
     def is_settled(self) -> bool:
         """Whether every member has reached the newest target."""
         return self.epoch == self.target_epoch and all(
