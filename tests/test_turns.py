@@ -23,7 +23,7 @@ def test_all_turns_are_taken_while_the_processors_have_room(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("becomes_free", ["a turn", "the processors"])
 def test_test_waits_on_a_busy_machine(tmp_path: Path, becomes_free: str) -> None:
-    """A test begins when another one has ended, or when the processors have room again."""
+    """A test begins when another one has ended, or when the processors are no longer busy."""
     has_measured, began = threading.Event(), threading.Event()
     shares = [0.1]
 

@@ -37,7 +37,7 @@ class Turns:
 
     Args:
         folder: A folder that all processes of the run know.
-        most: How many tests may run at the same time while the processors have room.
+        most: How many tests may run at the same time while the processors are not busy.
         share: Measures the processors.
     """
 
