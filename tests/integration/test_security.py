@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -16,14 +19,17 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.config import authorities
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
+from tests.support.documents import ROOT
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
+from tests.support.mounts import with_file_replaced
 from tests.support.secured import Materials, Way, client_config, unsecured_token
 from tests.support.tls_1_1_broker import tls_1_1_broker
 from tests.support.versions import NEWEST, OLDEST
@@ -37,6 +43,19 @@ RENEWING = {**SHORT_SESSIONS, "connections.max.reauth.ms": str(int(SESSION_S * 1
 #: Longer than any test may take.
 NEVER_S = 3600.0
 NETWORK = "consumer_membership.network"
+#: Reads and commits four records.
+FOUR_RECORDS = """
+import json, sys
+from consumer_membership import Consumer
+consumer = Consumer(json.loads(sys.argv[1]))
+consumer.subscribe([sys.argv[2]])
+records = []
+while len(records) < 4:
+    records += consumer.consume(4, 1.0)
+assert not any(record.error() for record in records)
+consumer.commit(asynchronous=False)
+consumer.close()
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +162,21 @@ def test_keystore_replaces_certificate_and_key_files(doors: Doors) -> None:
     topic = doors.topic(records=4)
     with doors.member(Way.MUTUAL_TLS, unique("group"), topic, **keystore) as worker:
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
+
+
+def test_probe_trusts_the_systems_authorities_on_both_kinds_of_connections(doors: Doors) -> None:
+    """With ssl.ca.location=probe, a member joins and reads if the system's file has the authority, and only then."""
+    config = {**doors.config(Way.TLS), "ssl.ca.location": "probe", "auto.offset.reset": "earliest"}
+    topic = doors.topic(records=4)
+    system = next(path for path in authorities._USUAL if Path(path).is_file())
+    words = [json.dumps({**config, "group.id": unique("group")}), topic]
+    command = with_file_replaced(system, doors.made.ca_file, [sys.executable, "-c", FOUR_RECORDS, *words])
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    errors: list[KafkaError] = []
+    with doors.member(Way.TLS, unique("group"), topic, ssl_ca_location="probe", error_cb=errors.append) as worker:
+        worker.wait(lambda w: "not trusted" in str(w.consumer.membership().last_error), "the member's refusal")
+        worker.wait(lambda _: any(error.code() == KafkaError._SSL for error in errors), "librdkafka's refusal")
 
 
 def test_group_admin_connects_over_a_secured_listener(doors: Doors) -> None:
