@@ -19,7 +19,9 @@ from confluent_kafka import KafkaException, TopicCollection
 from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, OTHER_KIND, described
 from consumer_membership.admin.progress import TOPIC_FORBIDDEN
-from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
+from consumer_membership.config import ConnectionSettings, ConsumerConfig, SaslMechanism, TlsSettings
+from consumer_membership.config.authorities import PROBE
+from consumer_membership.config.oidc_keys import oidc_settings, uses_oidc
 from consumer_membership.errors import MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.spark.brokers import result_of
@@ -108,8 +110,8 @@ def cluster_facts(
     known = ClusterFacts(
         bootstrap=settings.bootstrap_servers,
         wanted=checked.protocol_settings().protocols,
-        principal=_principal(settings),
-        files=_files(settings),
+        principal=member_principal(settings),
+        files=files_of_connections(settings, config),
     )
 
     async def ask(cluster: Cluster) -> ClusterFacts:
@@ -130,25 +132,43 @@ def cluster_facts(
         return replace(known, failure=str(error))
 
 
-def _principal(settings: ConnectionSettings) -> str:
+def member_principal(settings: ConnectionSettings) -> str:
     """Return the principal by Kafka's default rules, which `principal.builder.class` and others may replace."""
-    if settings.sasl is not None:
-        return f"User:{settings.sasl.username or '<the subject of the token>'}"
-    if settings.tls is not None and (settings.tls.certificate_location or settings.tls.certificate_pem):
+    tls, sasl = settings.tls or TlsSettings(), settings.sasl
+    if sasl is not None and sasl.kerberos is not None:
+        # Kafka's default rules remove the host and the realm.
+        known = re.split("[/@]", sasl.kerberos.principal or "")[0]
+        return f"User:{known or '<the principal of the ticket cache>'}"
+    if sasl is not None:
+        return f"User:{sasl.username or '<the subject of the token>'}"
+    if tls.keystore_location is not None:
+        return "User:<the subject of the certificate in ssl.keystore.location>"
+    if tls.certificate_location or tls.certificate_pem:
         return "User:<the subject of ssl.certificate.location>"
     return _ANONYMOUS
 
 
-def _files(settings: ConnectionSettings) -> Mapping[str, str]:
+def files_of_connections(settings: ConnectionSettings, config: Mapping[str, object]) -> Mapping[str, str]:
     """Return the paths that each process with a connection reads, by key."""
-    tls = settings.tls or TlsSettings()
+    tls, sasl = settings.tls or TlsSettings(), settings.sasl
     paths = {
         "ssl.ca.location": tls.ca_location,
         "ssl.crl.location": tls.crl_location,
         "ssl.certificate.location": tls.certificate_location,
         "ssl.key.location": tls.key_location,
+        "ssl.keystore.location": tls.keystore_location,
     }
-    return {key: path for key, path in paths.items() if path is not None}
+    if sasl is not None and sasl.kerberos is not None:
+        paths["sasl.kerberos.keytab"] = sasl.kerberos.keytab
+    if sasl is not None and sasl.mechanism is SaslMechanism.OAUTHBEARER and uses_oidc(config):
+        oidc = oidc_settings(config)
+        paths |= {
+            "sasl.oauthbearer.assertion.file": oidc.assertion.file,
+            "sasl.oauthbearer.assertion.private.key.file": oidc.assertion.key_file,
+            "sasl.oauthbearer.assertion.jwt.template.file": oidc.assertion.template_file,
+            "https.ca.location": oidc.ca_location,
+        }
+    return {key: path for key, path in paths.items() if path not in (None, PROBE)}
 
 
 class _Requests:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumer_membership.admin import MemberDescription
+from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, TlsSettings
+from consumer_membership.config.settings import KerberosSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal
-from consumer_membership.spark.diagnosis.cluster import ClusterFacts, GroupFacts, TopicFacts, cluster_findings
+from consumer_membership.spark.diagnosis.cluster import (
+    ClusterFacts,
+    GroupFacts,
+    TopicFacts,
+    cluster_findings,
+    files_of_connections,
+    member_principal,
+)
 from consumer_membership.spark.diagnosis.findings import Finding, Severity
 from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol
 from tests.admin.builders import group
 from tests.spark.diagnosis.builders import one, subjects
+from tests.support.identity_provider import JWT_BEARER
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 BOTH = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
@@ -108,6 +118,58 @@ def test_acl_command_names_the_principal_of_the_members() -> None:
     hidden = TopicFacts(name="orders", error="TOPIC_AUTHORIZATION_FAILED")
     found = one(of_cluster(topics=(hidden,), principal="User:alice"), "topic orders")
     assert "--allow-principal User:alice --operation READ" in found.remedy
+
+
+def test_principal_is_that_of_the_login_with_kafkas_default_rules() -> None:
+    """It names the SASL user, the first part of a Kerberos principal, or where the certificate is."""
+    servers = ConnectionSettings(bootstrap_servers=(BROKER,))
+    kerberos = KerberosSettings(service="kafka", principal="orders/web.example@EXAMPLE.COM")
+    sasl = SaslSettings(mechanism=SaslMechanism.GSSAPI, kerberos=kerberos)
+    for expected, settings in {
+        "User:ANONYMOUS": servers,
+        "User:<the subject of ssl.certificate.location>": replace(servers, tls=TlsSettings(certificate_pem="PEM")),
+        "User:<the subject of the certificate in ssl.keystore.location>": replace(
+            servers, tls=TlsSettings(keystore_location="/k.p12")
+        ),
+        "User:alice": replace(servers, sasl=SaslSettings(mechanism=SaslMechanism.PLAIN, username="alice")),
+        "User:orders": replace(servers, sasl=sasl),
+        "User:<the principal of the ticket cache>": replace(
+            servers, sasl=replace(sasl, kerberos=KerberosSettings(service="kafka"))
+        ),
+    }.items():
+        assert member_principal(settings) == expected
+
+
+def test_files_of_connections_are_the_paths_that_each_host_needs() -> None:
+    """Keystores and keytabs are such files; `probe` stands for a file that may differ between hosts."""
+    kerberos = KerberosSettings(service="kafka", keytab="/k.keytab", principal="orders")
+    settings = ConnectionSettings(
+        bootstrap_servers=(BROKER,),
+        tls=TlsSettings(ca_location="probe", keystore_location="/k.p12"),
+        sasl=SaslSettings(mechanism=SaslMechanism.GSSAPI, kerberos=kerberos),
+    )
+    expected = {"ssl.keystore.location": "/k.p12", "sasl.kerberos.keytab": "/k.keytab"}
+    assert files_of_connections(settings, {}) == expected
+    named = replace(settings, tls=TlsSettings(ca_location="/ca.pem"), sasl=None)
+    assert files_of_connections(named, {}) == {"ssl.ca.location": "/ca.pem"}
+
+
+def test_files_of_connections_include_those_of_token_requests() -> None:
+    """Each task requests its own tokens, with the files of the grant and the authority of the token endpoint."""
+    sasl = SaslSettings(mechanism=SaslMechanism.OAUTHBEARER)
+    settings = ConnectionSettings(bootstrap_servers=(BROKER,), sasl=sasl)
+    files = {
+        "sasl.oauthbearer.assertion.private.key.file": "/key.pem",
+        "sasl.oauthbearer.assertion.jwt.template.file": "/template.json",
+        "https.ca.location": "/ca.pem",
+    }
+    config: dict[str, object] = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": JWT_BEARER, **files}
+    assert files_of_connections(settings, config) == files
+    finished = {**config, "sasl.oauthbearer.assertion.file": "/assertion.jwt", "https.ca.location": "probe"}
+    assert "https.ca.location" not in files_of_connections(settings, finished)
+    assert files_of_connections(settings, finished)["sasl.oauthbearer.assertion.file"] == "/assertion.jwt"
+    assert files_of_connections(settings, {**config, "oauth_cb": print}) == {}
+    assert files_of_connections(replace(settings, sasl=None), config) == {}
 
 
 def test_more_instances_than_partitions_is_a_warning() -> None:
