@@ -32,6 +32,7 @@ _WITHOUT_GSSAPI = "runtime/application/test_handle.py::test_handle_without_gssap
 _TOKEN = f"{_OIDC}::test_member_reads_with_one_token_for_both_kinds_of_connections"
 _KEYCLOAK = "integration/test_keycloak.py::test_member_joins_and_reads_with_one_token_of_keycloak"
 _REFUSED_KEYS = "config/test_tls_and_sasl.py::test_invalid_sasl_keys_are_rejected"
+_COMMAND_WITH_OIDC = f"{_OIDC}::test_command_line_takes_the_keys_of_both_grants"
 _ASSERTION = f"{_OIDC}::test_member_reads_with_a_token_for_an_assertion"
 
 #: The tests of each row, in the order of the columns; empty: not run.
@@ -49,14 +50,14 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (_KEYTAB, f"{_KERBEROS}::test_member_with_a_ticket_cache_joins_and_reads"),
         (_KEYTAB, _WITHOUT_GSSAPI),
         (f"{_KERBEROS}::test_guardian_leaves_with_the_members_keytab",),
-        (),
+        (f"{_KERBEROS}::test_spark_tasks_log_in_with_the_keytab",),
         (f"{_KERBEROS}::test_command_line_takes_the_keys_of_kerberos",),
     ),
     "TLS with a keystore": (
         (_KEYSTORE,),
         (_KEYSTORE,),
         (_GUARDIAN_KEYSTORE,),
-        (),
+        ("spark/test_secured.py::test_drain_and_read_group_take_a_keystore",),
         ("cli/test_secured.py::test_list_takes_a_keystore",),
     ),
     "OAUTHBEARER with client credentials": (
@@ -64,9 +65,15 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (_TOKEN, _KEYCLOAK),
         (_GUARDIAN_REFUSED,),
         (_PIPELINE_WITH_OIDC,),
-        (f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider",),
+        (_COMMAND_WITH_OIDC, f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider"),
     ),
-    "OAUTHBEARER with an assertion": ((_ASSERTION,), (_ASSERTION,), (_GUARDIAN_REFUSED,), (), ()),
+    "OAUTHBEARER with an assertion": (
+        (_ASSERTION,),
+        (_ASSERTION,),
+        (_GUARDIAN_REFUSED,),
+        (_PIPELINE_WITH_OIDC,),
+        (_COMMAND_WITH_OIDC,),
+    ),
     "OAUTHBEARER on a machine of Azure": ((), (), (_GUARDIAN_REFUSED,), (), ()),
     "OAUTHBEARER with AWS's IAM": ((_REFUSED_KEYS,),) * len(_COLUMNS),
     "OAUTHBEARER with a callback": (

@@ -8,6 +8,7 @@ from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
+from tests.support.list_command import list_command
 from tests.support.secured import Materials, Way, client_config
 from tests.support.versions import NEWEST
 
@@ -22,8 +23,7 @@ def broker(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
 
 def listing(config: dict[str, object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Return the exit code of `list` with these keys, and its output."""
-    words = [word for key, value in config.items() for word in ("-c", f"{key}={value}")]
-    code = main(["list", *words])
+    code = main(list_command(config))
     out, err = capsys.readouterr()
     return code, out + err
 

@@ -19,12 +19,19 @@ from consumer_membership.config.token_endpoint import EndpointUnavailableError, 
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 from consumer_membership.light_dataclasses import replace
-from tests.support.identity_provider import CLIENT, SECRET, Provider, client_key, identity_provider, oidc_config
+from tests.support.identity_provider import (
+    CLIENT,
+    JWT_BEARER,
+    SECRET,
+    Provider,
+    client_key,
+    identity_provider,
+    oidc_config,
+)
 from tests.support.secured import Materials, materials
 
 KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that lives as long as a test
 WRONG = "wrong-secret"
-GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class Clock:
@@ -98,7 +105,7 @@ def test_assertion_grant_returns_a_token(provider: Provider, made: Materials, fo
     """The assertion is signed with a key in a file or in text, or is read from a file."""
     key = client_key(folder)
     claims = {"assertion_claim_sub": "signer", "assertion_claim_aud": provider.token_url}
-    keys = {"grant_type": GRANT, "assertion_private_key_pem": key, **claims}
+    keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": key, **claims}
     if source == "file":
         del keys["assertion_private_key_pem"]
         keys["assertion_private_key_file"] = str(folder / "assertion-key.pem")
@@ -110,20 +117,20 @@ def test_assertion_grant_returns_a_token(provider: Provider, made: Materials, fo
         now = int(time.time())
         finished = {"sub": "signer", "aud": provider.token_url, "exp": now + 60}
         path.write_text(jwt.encode({"alg": "RS256"}, finished, RSAKey.import_key(key)) + "\n")
-        keys = {"grant_type": GRANT, "assertion_file": str(path)}
+        keys = {"grant_type": JWT_BEARER, "assertion_file": str(path)}
     elif source == "template":
         path = folder / "template.json"
         path.write_text(json.dumps({"header": {"kid": "x"}, "payload": {"sub": "signer", "aud": provider.token_url}}))
-        keys = {"grant_type": GRANT, "assertion_private_key_pem": key, "assertion_jwt_template_file": str(path)}
+        keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": key, "assertion_jwt_template_file": str(path)}
     assert TokenEndpoint(settings(provider, made, **keys))()[2] == "signer"
     (request,) = provider.requests
-    assert (request.form["grant_type"], request.authorization) == (GRANT, None)
+    assert (request.form["grant_type"], request.authorization) == (JWT_BEARER, None)
 
 
 def test_assertion_grant_accepts_an_identity_token(provider: Provider, made: Materials, folder: Path) -> None:
     """Some providers respond to an assertion with an identity token only."""
     provider.outage = (200, {"id_token": provider.token("someone")})
-    keys = {"grant_type": GRANT, "assertion_private_key_pem": client_key(folder)}
+    keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": client_key(folder)}
     assert TokenEndpoint(settings(provider, made, **keys))()[2] == "someone"
 
 

@@ -14,15 +14,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 
 #: What the tests import.
 OF_TESTS = ("hypothesis>=6.100", "kio>=0.6.5,<0.7", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3", "trustme>=1.2")
+#: What a Spark session and its tasks import.
+OF_SPARK = ("pandas>=2.2,<3", "pyarrow>=18", "pyspark==4.0.0")
 
 
 def test_members_log_in_with_kerberos_on_both_connections() -> None:
-    """A keytab, a ticket cache, renewals, a KDC that is away, missing tickets, and the guardian."""
+    """A keytab, a ticket cache, renewals, a KDC that is away, missing tickets, the guardian, and Spark."""
     home = compiled()
     # Unoptimized: gssapi has two dozen C files.
     compiling = {"CFLAGS": f"-O0 -I{home}/include", "LDFLAGS": f"-L{home}/lib"}
     source = ("--no-binary=confluent-kafka", f"confluent-kafka=={VERSION}")
-    python = environment("kerberos", *source, "gssapi>=1.8", *OF_TESTS, compiling=compiling)
+    python = environment("kerberos", *source, "gssapi>=1.8", *OF_TESTS, *OF_SPARK, compiling=compiling)
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kerberos/logins.py"]
     done = subprocess.run(
         command,
@@ -33,4 +35,4 @@ def test_members_log_in_with_kerberos_on_both_connections() -> None:
         env={**variables(), "LD_LIBRARY_PATH": f"{home}/lib"},
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
-    assert re.search(r"\b9 passed", done.stdout), done.stdout
+    assert re.search(r"\b10 passed", done.stdout), done.stdout

@@ -18,7 +18,7 @@ from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.keycloak import AUDIENCE, Keycloak, RealmClient, running_keycloak
-from tests.support.secured import Materials, verifying
+from tests.support.secured import Materials, over_sasl_and_tls, verifying
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
 
@@ -49,9 +49,7 @@ class Realm:
     def config(self, client: RealmClient, secret: str | None = None) -> dict[str, object]:
         """Return the settings of a Kafka client that gets its tokens as this client of the realm."""
         return {
-            "bootstrap.servers": self.broker.secured["SASL_TLS"],
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": self.made.ca_file,
+            **over_sasl_and_tls(self.broker, self.made),
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": self.keycloak.token_url,

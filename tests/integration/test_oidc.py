@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 from tests.support.brokers import RunBrokers
@@ -22,12 +23,14 @@ from tests.support.identity_provider import (
     AUDIENCE,
     ISSUER,
     Provider,
+    assertion_config,
     client_key,
     identity_provider,
     oidc_config,
 )
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.secured import Materials, verifying
+from tests.support.list_command import list_command
+from tests.support.secured import Materials, over_sasl_and_tls, verifying
 from tests.support.versions import NEWEST
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -50,11 +53,16 @@ class Identity:
     def config(self, **keys: object) -> dict[str, object]:
         """The settings of a client; more keys with underscores, below `sasl.oauthbearer.`."""
         return {
-            "bootstrap.servers": self.broker.secured["SASL_TLS"],
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": self.made.ca_file,
+            **over_sasl_and_tls(self.broker, self.made),
             **oidc_config(self.provider, self.made),
             **{f"sasl.oauthbearer.{key.replace('_', '.')}": value for key, value in keys.items()},
+        }
+
+    def signing(self) -> dict[str, object]:
+        """The settings of a client that signs assertions with a key in a file."""
+        return {
+            **over_sasl_and_tls(self.broker, self.made),
+            **assertion_config(self.provider, self.made, self.folder),
         }
 
     def topic(self, records: int = 4) -> str:
@@ -103,15 +111,9 @@ def test_member_reads_with_one_token_for_both_kinds_of_connections(identity: Ide
 
 def test_member_reads_with_a_token_for_an_assertion(identity: Identity) -> None:
     """The provider exchanges an assertion that is signed with the client's key for a token."""
-    config = identity.config(
-        grant_type="urn:ietf:params:oauth:grant-type:jwt-bearer",
-        assertion_private_key_pem=client_key(identity.folder),
-        assertion_claim_sub="signer",
-        assertion_claim_aud=identity.provider.token_url,
-        assertion_claim_jti_include="true",
-        client_id=None,
-        client_secret=None,
-    )
+    config = identity.signing()
+    del config["sasl.oauthbearer.assertion.private.key.file"]
+    config["sasl.oauthbearer.assertion.private.key.pem"] = client_key(identity.folder)
     with identity.member(identity.topic(), config) as worker:
         worker.settled(4)
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
@@ -123,6 +125,13 @@ def test_group_admin_gets_its_token_from_the_provider(identity: Identity) -> Non
     """`GroupAdmin` takes the same keys."""
     assert GroupAdmin(identity.config()).list_groups().groups is not None
     assert len(identity.provider.requests) == 1
+
+
+def test_command_line_takes_the_keys_of_both_grants(identity: Identity, capsys: pytest.CaptureFixture[str]) -> None:
+    """`list` gets a token with client credentials, and with an assertion."""
+    for config in (identity.config(), identity.signing()):
+        assert main(list_command(config)) == 0, capsys.readouterr()
+    assert [request.authorization is None for request in identity.provider.requests] == [False, True]
 
 
 def test_token_is_renewed_before_it_expires_without_a_state_change(identity: Identity) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Partition
+from pyspark.sql import SparkSession
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
@@ -22,12 +23,26 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
+from consumer_membership.spark import check
 from tests.integration.deaths import members
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import has_ended
+from tests.spark.builders import copying_sink
+from tests.spark.clusters import (
+    SPARK_S,
+    Ground,
+    SessionProcess,
+    a_run,
+    a_session,
+    drained,
+    reported,
+    stopped,
+)
+from tests.spark.recorders import Recorder
 from tests.support.consumer_thread import Worker
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import create_topic, produce, read_committed, unique
 from tests.support.kerberos import Kdc, kerberos_broker, running_kdc
+from tests.support.list_command import list_command
 from tests.support.secured import Materials
 from tests.support.waiting import PATIENCE_S, SOONER_THAN_A_SESSION_S, wait_until
 
@@ -130,9 +145,7 @@ def test_command_line_takes_the_keys_of_kerberos(
     broker: Broker, kdc: Kdc, principal: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`list` logs in with a keytab."""
-    config = with_keytab(broker, kdc, principal)
-    code = main(["list", *(word for key, value in config.items() for word in ("-c", f"{key}={value}"))])
-    assert code == 0, capsys.readouterr()
+    assert main(list_command(with_keytab(broker, kdc, principal))) == 0, capsys.readouterr()
 
 
 def test_member_with_a_ticket_cache_joins_and_reads(broker: Broker, kdc: Kdc, principal: str) -> None:
@@ -218,6 +231,35 @@ def test_guardian_leaves_with_the_members_keytab(broker: Broker, kdc: Kdc, princ
         wait_until(lambda: has_ended(guardian), "the guardian's end")
         assert f"left on its behalf (epoch -1) at coordinator {bootstrap}" in one.guardian_lines()[0]
         assert members(broker, group) == 1
+
+
+def test_spark_tasks_log_in_with_the_keytab(broker: Broker, kdc: Kdc, principal: str, tmp_path: Path) -> None:
+    """Members and producers in two executors read the keytab, as does the driver; each record arrives once."""
+    ground, recorder = Ground(broker, 4, 40), Recorder(tmp_path)
+    config = ground.config = with_keytab(broker, kdc, principal)
+    out = create_topic(broker.bootstrap_servers, unique("out"), 1)
+    with a_session("local-cluster[2,1,1024]") as session:
+        with a_run(session, ground, recorder):
+            wait_until(lambda: shares(session, ground) == [2, 2], "two partitions with each member", SPARK_S)
+            produce(broker.bootstrap_servers, ground.topic, 40)
+            wait_until(lambda: len(recorder.counts()) == 80, "all records", SPARK_S)
+            session.ask(stopped, ground.group)
+        assert session.ask(drained, config, ground.topic, unique("group"), copying_sink(config, out)).records == 80
+        errors = session.ask(errors_of_check, config, ground.topic)
+    assert (errors, ground.committed(), ground.members()) == ([], [20] * 4, [])
+    assert len({given.pid for given in recorder.given()}) == 2
+    assert list(recorder.counts().values()) == [1] * 80
+    assert len(read_committed(broker.bootstrap_servers, out)) == 80
+
+
+def shares(session: SessionProcess, ground: Ground) -> list[int]:
+    """Return the number of partitions that each member of the run owns."""
+    return [len(member.owned) for member in session.ask(reported, ground.group)]
+
+
+def errors_of_check(spark: SparkSession, config: Mapping[str, object], topic: str) -> list[str]:
+    """Return the errors that `check` finds."""
+    return [str(finding) for finding in check(spark, config, [topic], unique("group"), instances=2).errors]
 
 
 def test_kinit_is_installed() -> None:

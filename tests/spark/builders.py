@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 from confluent_kafka import Message
 
-from consumer_membership.spark import SinkContext
+from consumer_membership.spark import KafkaSink, OutRecord, SinkContext
 
 #: No process listens there: a request fails with another error.
 CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
@@ -40,3 +42,12 @@ GIVEN: Mapping[str, object] = {
     "group": "billing",
     "sink": write,
 }
+
+
+def copying_sink(config: Mapping[str, Any], topic: str) -> KafkaSink:
+    """Return a sink that copies each record's value to this topic."""
+    return KafkaSink(config, partial(_copied, topic=topic))
+
+
+def _copied(record: Message, *, topic: str) -> list[OutRecord]:
+    return [OutRecord(topic=topic, value=record.value())]

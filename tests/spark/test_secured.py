@@ -9,11 +9,12 @@ import pytest
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark import check, drain, read_group
+from tests.spark.builders import copying_sink
 from tests.spark.recorders import Recorder
 from tests.support.brokers import RunBrokers
-from tests.support.identity_provider import AUDIENCE, ISSUER, identity_provider, oidc_config
+from tests.support.identity_provider import AUDIENCE, ISSUER, assertion_config, identity_provider, oidc_config
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.secured import Materials, Way, client_config, verifying
+from tests.support.secured import Materials, Way, client_config, over_sasl_and_tls, verifying
 from tests.support.versions import NEWEST
 
 if TYPE_CHECKING:
@@ -56,40 +57,62 @@ def test_check_drain_and_read_group_work_on_a_secured_cluster(
 def test_drain_and_read_group_take_a_client_certificate_as_text(
     spark: SparkSession, secured: Broker, secured_materials: Materials, tmp_path: Path
 ) -> None:
-    """Driver and tasks present a certificate from text, which needs no file on the hosts."""
+    """Driver, tasks and the sink's producers present a certificate from text, which needs no file on the hosts."""
     made = secured_materials
-    config = client_config(secured, made, Way.MUTUAL_TLS)
-    del config["ssl.certificate.location"], config["ssl.key.location"]
-    config |= {"ssl.certificate.pem": made.client_cert_pem, "ssl.key.pem": made.client_key_pem}
-    drains_and_reads(spark, secured, config, tmp_path)
+    texts = {"ssl.ca.pem": made.ca_pem, "ssl.certificate.pem": made.client_cert_pem, "ssl.key.pem": made.client_key_pem}
+    drains_and_reads(spark, secured, over_mutual_tls(secured) | texts, tmp_path)
 
 
-def test_drain_and_read_group_take_tokens_of_an_identity_provider(
-    spark: SparkSession, broker_pool: RunBrokers, secured_materials: Materials, tmp_path: Path
+def test_drain_and_read_group_take_a_keystore(
+    spark: SparkSession, secured: Broker, secured_materials: Materials, tmp_path: Path
 ) -> None:
-    """The driver and each task request their own tokens with client credentials."""
+    """Driver, tasks and the sink's producers present the certificate of a PKCS#12 file with a password."""
+    made = secured_materials
+    keystore = {
+        "ssl.ca.location": made.ca_file,
+        "ssl.keystore.location": made.keystore_file,
+        "ssl.keystore.password": made.keystore_password,
+    }
+    config = over_mutual_tls(secured) | keystore
+    drains_and_reads(spark, secured, config, tmp_path)
+    moved = check(spark, config | {"ssl.keystore.location": "/no/such/client.p12"}, ["any"], "any")
+    assert "ssl.keystore.location" in {finding.subject for finding in moved.errors}
+
+
+def over_mutual_tls(secured: Broker) -> dict[str, object]:
+    """Return the settings of a client on the listener that requires a certificate, without a certificate."""
+    return {"bootstrap.servers": secured.secured["MUTUAL"], "security.protocol": "ssl"}
+
+
+@pytest.mark.parametrize("grant", ["client credentials", "assertion"])
+def test_drain_and_read_group_take_tokens_of_an_identity_provider(
+    spark: SparkSession, broker_pool: RunBrokers, secured_materials: Materials, tmp_path: Path, grant: str
+) -> None:
+    """Driver, tasks and the sink's producers request their own tokens with a secret, or a key in a file."""
     made, folder = secured_materials, tmp_path / "provider"
     folder.mkdir()
     with identity_provider(made, folder) as provider:
+        is_assertion = grant == "assertion"
+        keys = assertion_config(provider, made, folder) if is_assertion else oidc_config(provider, made)
         properties = verifying(provider.jwks_url, made.ca_file, AUDIENCE, ISSUER)
         with broker_pool.own(NEWEST, properties=properties, security=made.security) as broker:
-            config = {
-                "bootstrap.servers": broker.secured["SASL_TLS"],
-                "security.protocol": "SASL_SSL",
-                "ssl.ca.location": made.ca_file,
-                **oidc_config(provider, made),
-            }
-            drains_and_reads(spark, broker, config, tmp_path)
-        # The driver's, and at least one for each of the two tasks of both jobs.
+            drains_and_reads(spark, broker, over_sasl_and_tls(broker, made) | keys, tmp_path)
+        # The driver's, and at least one for each of the two tasks of each job.
         assert len(provider.requests) >= 5
+        assert {request.authorization is None for request in provider.requests} == {is_assertion}
 
 
 def drains_and_reads(spark: SparkSession, broker: Broker, config: dict[str, object], folder: Path) -> None:
-    """A drain and a `read_group` read all records."""
+    """`check` finds no error; a drain, a drain into a topic and a `read_group` read all records."""
     servers = broker.bootstrap_servers
-    topic, group = create_topic(servers, unique("topic"), 2), unique("group")
+    topic, out, group = (
+        create_topic(servers, unique("topic"), 2),
+        create_topic(servers, unique("out"), 2),
+        unique("group"),
+    )
     produce(servers, topic, RECORDS)
+    assert [str(finding) for finding in check(spark, config, [topic], group, instances=2).errors] == []
     assert drain(spark, config, [topic], group, Recorder(folder), 2).records == RECORDS
-    produce(servers, topic, 10)
-    with read_group(spark, config, [topic], group) as frame:
-        assert frame.count() == 10
+    assert drain(spark, config, [topic], unique("group"), copying_sink(config, out), 2).records == RECORDS
+    with read_group(spark, config, [out], group) as frame:
+        assert frame.count() == RECORDS

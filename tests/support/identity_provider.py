@@ -29,6 +29,8 @@ from tests.support.secured import Materials, server_context
 CLIENT, SECRET = "orders-app", "provider-secret"
 AUDIENCE = "kafka"
 ISSUER = "https://identity.test"
+#: The grant type of an assertion (RFC 7523).
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class Request(NamedTuple):
@@ -115,7 +117,7 @@ class Provider:
                 if authorization != f"Basic {expected}":
                     return 401, {"error": "invalid_client", "error_description": "Invalid client or secret"}
                 subject = CLIENT
-            case "urn:ietf:params:oauth:grant-type:jwt-bearer":
+            case grant if grant == JWT_BEARER:
                 try:
                     claims = jwt.decode(form["assertion"], self._client_key, algorithms=["RS256", "ES256"]).claims
                 except (JoseError, ValueError):
@@ -156,19 +158,45 @@ def identity_provider(made: Materials, folder: Path) -> Iterator[Provider]:
 
 def client_key(folder: Path) -> str:
     """Return the PEM of the private key with which the client signs its assertions; created once in this folder."""
-    path = folder / "assertion-key.pem"
+    path = _key_file(folder)
     if not path.exists():
         path.write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
     return path.read_text()
 
 
+def _key_file(folder: Path) -> Path:
+    return folder / "assertion-key.pem"
+
+
 def oidc_config(provider: Provider, made: Materials) -> dict[str, object]:
     """Return the configuration of a client that gets its tokens with client credentials."""
+    return {
+        **_endpoint(provider, made),
+        "sasl.oauthbearer.client.id": CLIENT,
+        "sasl.oauthbearer.client.secret": SECRET,
+    }
+
+
+def assertion_config(provider: Provider, made: Materials, folder: Path) -> dict[str, object]:
+    """Return the configuration of a client that gets its tokens with assertions, which it signs with a key in a file.
+
+    `folder` is that of `identity_provider`.
+    """
+    client_key(folder)
+    return {
+        **_endpoint(provider, made),
+        "sasl.oauthbearer.grant.type": JWT_BEARER,
+        "sasl.oauthbearer.assertion.private.key.file": str(_key_file(folder)),
+        "sasl.oauthbearer.assertion.claim.sub": "signer",
+        "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
+        "sasl.oauthbearer.assertion.claim.jti.include": "true",
+    }
+
+
+def _endpoint(provider: Provider, made: Materials) -> dict[str, object]:
     return {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.token.endpoint.url": provider.token_url,
-        "sasl.oauthbearer.client.id": CLIENT,
-        "sasl.oauthbearer.client.secret": SECRET,
         "https.ca.location": made.ca_file,
     }

@@ -235,6 +235,15 @@ def client_config(broker: Broker, made: Materials, way: Way, user: str = "alice"
     return config
 
 
+def over_sasl_and_tls(broker: Broker, made: Materials) -> dict[str, object]:
+    """Return the settings of a client on the listener with SASL and TLS, without its credentials."""
+    return {
+        "bootstrap.servers": broker.secured["SASL_TLS"],
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": made.ca_file,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """An OAUTHBEARER token with its attributes.
