@@ -7,10 +7,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
 from consumer_membership.aio.callbacks import LoopCallbacks
+from consumer_membership.errors import UseError
 from consumer_membership.health.verdict import Health
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.processing.engine import Engine
@@ -55,9 +57,12 @@ class AsyncProcessor:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         name = "consumer-membership-processor"
-        thread = threading.Thread(target=self._run, args=[loop, ended], name=name, daemon=True)
         with _signals(loop, self._engine.stop, self._engine.stop_now, is_wanted=handle_signals):
-            thread.start()
+            try:
+                self._engine.clock.start_thread(partial(self._run, loop, ended), name)
+            except UseError:
+                self._engine.ended.set_result(None)
+                raise
             try:
                 await asyncio.shield(ended)
             except asyncio.CancelledError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Collection
-from time import monotonic
 
 from confluent_kafka import Message
 
@@ -17,6 +16,7 @@ from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.shared_lease import SharedLease
 from consumer_membership.processing.stacks import stack_of_thread
 from consumer_membership.processing.work import ResultRejectedError
+from consumer_membership.runtime.clock import SYSTEM_CLOCK
 from consumer_membership.types import Instant
 
 
@@ -24,7 +24,8 @@ class HandlerCalls:
     """Calls one handler.
 
     `prepare` is applied to each record before each attempt (deserializers). Outputs with more than `max_output_bytes`
-    fail the attempt. `make_context` returns the second argument of the handler. Worker processes read `lease`.
+    fail the attempt. `make_context` returns the second argument of the handler. Worker processes read `lease`. `now`
+    returns the time of the work.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class HandlerCalls:
         max_output_bytes: int = DEFAULT_MAX_BYTES,
         make_context: Callable[[Task, Instant | None], HandlerContext] = HandlerContext,
         lease: SharedLease | None = None,
+        now: Callable[[], Instant] = SYSTEM_CLOCK.now,
     ) -> None:
         self._handler = handler
         self._call = handler.call
@@ -50,6 +52,7 @@ class HandlerCalls:
         self._takes_context = handler.takes_context
         self._make_context = make_context
         self._lease = lease
+        self._now = now
 
     def run(self, task: Task) -> Collection[OutputRecord]:
         """Call a function; return the outputs. Exceptions of the handler propagate."""
@@ -85,7 +88,7 @@ class HandlerCalls:
             tenacity.RetryError: the retry policy rejects this result, and this was the last attempt.
         """
         if self._retry is not None:
-            delay = self._retry.after_result(task.attempt, result, monotonic() - task.first_at)
+            delay = self._retry.after_result(task.attempt, result, self._now() - task.first_at)
             if delay is not None:
                 raise ResultRejectedError(delay)
         return () if result is None else outputs_of(result, self._handler.name, self._max_output_bytes)

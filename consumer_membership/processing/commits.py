@@ -13,7 +13,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
-from time import monotonic
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -112,7 +111,7 @@ class OffsetCommits:
         self._interval_s = interval_s
         self._limit = limit
         self._outputs = outputs
-        self._due_at = monotonic() + interval_s
+        self._due_at = work.now() + interval_s
         #: Whether a periodic commit has not been answered yet.
         self._is_pending = False
 
@@ -204,7 +203,7 @@ class OffsetCommits:
         with self._work.lock:
             self._work.scheduler.committed(done)
         if is_too_large and self._limit.halve():
-            self._due_at = monotonic()
+            self._due_at = self._work.now()
 
 
 def listed(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[PartitionOffset]:

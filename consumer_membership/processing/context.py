@@ -21,7 +21,8 @@ class HandlerContext:
         epoch: The member epoch (classic: generation) at which the partition was assigned. Tag external writes with it,
             so that their target can reject the writes of an earlier owner.
         attempt: The number of this attempt, from 1.
-        deadline: When the handler exceeds `handler_timeout`, on the clock of `time.monotonic`; None: no limit.
+        deadline: When the handler exceeds `handler_timeout`, on the clock of `time.monotonic`, or on that of a
+            `FakeCluster` with virtual time; None: no limit.
         last_error: The exception of the previous attempt; None for the first one.
     """
 

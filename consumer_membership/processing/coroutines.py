@@ -11,19 +11,18 @@ Only `stop` ends workers.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
-from queue import SimpleQueue
-from threading import Thread, get_ident
-from time import monotonic
+from threading import Condition, get_ident
 from typing import NamedTuple
 
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.scheduler import Task
 from consumer_membership.processing.stacks import stack_of_coroutine, traceback_of_handler
 from consumer_membership.processing.work import WORK_OF_HANDLER, HandlerInterruptedError, Work
+from consumer_membership.runtime.clock import SYSTEM_CLOCK, Clock
 
 #: How many dead letters are written at the same time.
 _DEAD_LETTER_THREADS = 8
@@ -90,7 +89,7 @@ class CoroutineWorkers:
         self._work = work
         self._call = call
         self._outputs_of = outputs_of
-        self._dead_letters = _DeadLetterThreads(write_dead_letter, loop)
+        self._dead_letters = _DeadLetterThreads(write_dead_letter, loop, work.clock)
         self._count = count
         self._loop = loop
         #: On the loop only: the workers that count, what idle ones wait for, and the timer of the next attempt.
@@ -141,7 +140,7 @@ class CoroutineWorkers:
         with self._work.lock:
             self._is_dispatching = False
             has_turns, next_at = self._work.scheduler.has_turns, self._work.next_at
-        if has_turns or (next_at is not None and next_at <= monotonic()):
+        if has_turns or (next_at is not None and next_at <= self._work.now()):
             self._wake_one()
         elif next_at is not None:
             self._dispatch_at(next_at)
@@ -149,7 +148,7 @@ class CoroutineWorkers:
     def _dispatch_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(at - monotonic(), 0.0), self._dispatch)
+        self._timer = self._loop.call_later(max(at - self._work.now(), 0.0), self._dispatch)
 
     def _wake_one(self) -> None:
         if self._idle:
@@ -262,28 +261,44 @@ class _DeadLetterThreads:
     A target may be a function that blocks forever, also after the grace period.
     """
 
-    def __init__(self, write: Callable[[Task], Collection[OutputRecord]], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, write: Callable[[Task], Collection[OutputRecord]], loop: asyncio.AbstractEventLoop, clock: Clock
+    ) -> None:
         self._write = write
         self._loop = loop
-        self._tasks: SimpleQueue[tuple[Task, Context, asyncio.Future[_DeadLetterResult]] | None] = SimpleQueue()
+        self._clock = clock
+        #: Notified when there is a task, and at the end.
+        self._changed = Condition()
+        self._tasks: deque[tuple[Task, Context, asyncio.Future[_DeadLetterResult]]] = deque()
+        self._is_over = False
         self._threads = 0
 
     def write(self, task: Task) -> asyncio.Future[_DeadLetterResult]:
         """Write the dead letter of this task; the future has the result. On the loop only."""
         written: asyncio.Future[_DeadLetterResult] = self._loop.create_future()
-        self._tasks.put((task, copy_context(), written))
+        with self._changed:
+            self._tasks.append((task, copy_context(), written))
+            self._changed.notify()
         if self._threads < _DEAD_LETTER_THREADS:
             self._threads += 1
-            Thread(target=self._run, name="consumer-membership-dead-letters", daemon=True).start()
+            self._clock.start_thread(self._run, "consumer-membership-dead-letters")
         return written
 
     def stop(self) -> None:
         """End the threads after the dead letters in work; does not wait."""
-        for _ in range(_DEAD_LETTER_THREADS):
-            self._tasks.put(None)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _next(self) -> tuple[Task, Context, asyncio.Future[_DeadLetterResult]] | None:
+        """Wait for the next task; None: there is none any more."""
+        with self._changed:
+            while not self._tasks and not self._is_over:
+                self._clock.wait(self._changed, None)
+            return self._tasks.popleft() if self._tasks else None
 
     def _run(self) -> None:
-        while (taken := self._tasks.get()) is not None:
+        while (taken := self._next()) is not None:
             task, context, written = taken
             try:
                 result = _DeadLetterResult(outputs=context.run(self._write, task))
@@ -307,21 +322,19 @@ def _cancellation(task: Task, cancelled: asyncio.CancelledError, *, by_program: 
 
 
 @contextmanager
-def own_event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+def own_event_loop(clock: Clock = SYSTEM_CLOCK) -> Iterator[asyncio.AbstractEventLoop]:
     """Run an event loop on a thread of its own until the end of the block, which cancels its tasks."""
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    loop = clock.new_event_loop()
+    is_over = asyncio.Event()
 
-    async def run() -> None:
-        is_over = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), is_over))
-        await is_over.wait()
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(is_over.wait())
 
-    thread = Thread(target=lambda: asyncio.run(run()), name="consumer-membership-handlers", daemon=True)
-    thread.start()
-    loop, is_over = started.result()
+    ended = clock.start_thread(run, "consumer-membership-handlers")
     try:
         yield loop
     finally:
         if not loop.is_closed():
             loop.call_soon_threadsafe(is_over.set)
-        thread.join(_LOOP_STOP_S)
+        clock.wait_for_end(ended, _LOOP_STOP_S)

@@ -46,7 +46,6 @@ from consumer_membership.processing.transactional_commits import TransactionalCo
 from consumer_membership.processing.transactions import Transactions, default_transactional_id
 from consumer_membership.processing.work import WORK_OF_HANDLER, Work
 from consumer_membership.runtime.application.session import Session
-from consumer_membership.runtime.cluster_access import IN_PROCESS
 from consumer_membership.types import Instant
 
 
@@ -59,7 +58,18 @@ class Engine:
 
     def __init__(self, settings: ProcessorSettings) -> None:
         self._settings = settings
-        _refuse_virtual_time(settings)
+        self._dead_letters = _dead_letters_of(settings)
+        self._on_commit = settings.consumer_config.get("on_commit")
+        self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
+        session = session_of(self.consumer)
+        #: The time of the cluster.
+        self.clock = session.line.time
+        if settings.processes and self.clock.is_virtual:
+            self.consumer.close()
+            raise UseError(
+                "processes=True: worker processes have no virtual time; remove processes=True in the test, or use "
+                'FakeCluster(time="real")'
+            )
         scheduler = Scheduler(
             order=settings.order,
             max_queued=settings.max_queued,
@@ -72,13 +82,10 @@ class Engine:
             settings.retry,
             has_target=settings.dead_letter is not None,
             max_batch=settings.max_batch,
+            clock=self.clock,
         )
         self._observation = HandlerObservation(self._work, settings.handler_timeout_s)
         self.progress = self._observation.progress
-        self._dead_letters = _dead_letters_of(settings)
-        self._on_commit = settings.consumer_config.get("on_commit")
-        self.consumer = Consumer({**settings.consumer_config, "on_commit": self._committed})
-        session = session_of(self.consumer)
         self._work.lease = session.line.lease_until
         self._observer = observer_of(self.consumer)
         self._observer.watch_handlers(self._observation.health, self._work.ledger)
@@ -93,6 +100,7 @@ class Engine:
             max_output_bytes=settings.max_output_bytes,
             make_context=lambda task, deadline: HandlerContext(task, deadline, partial(lease_of, session)),
             lease=_shared_lease(session) if settings.processes else None,
+            now=self.clock.now,
         )
         self._starting = threading.Lock()
         self._process = os.getpid()
@@ -159,7 +167,7 @@ class Engine:
             elif loop is not None:
                 self._run(self._coroutine_workers(loop))
             else:
-                with own_event_loop() as own_loop:
+                with own_event_loop(self.clock) as own_loop:
                     self._run(self._coroutine_workers(own_loop))
 
     def _run(self, workers: HandlerWorkers) -> None:
@@ -241,9 +249,10 @@ class Engine:
         if callable(self._on_commit):
             self._on_commit(error, partitions)
 
-    def _gauges(self, now: Instant) -> HandlerGauges:
+    def _gauges(self, _: Instant) -> HandlerGauges:
+        """Return the current numbers, on the time of the cluster, which may differ from that of the metrics."""
         with self._work.lock:
-            return gauges_of(self._work.scheduler, now)
+            return gauges_of(self._work.scheduler, self.clock.now())
 
     def close(self) -> None:
         """Stop, wait for the end of `run`, and release what it has not released. Idempotent.
@@ -254,7 +263,7 @@ class Engine:
         if self.has_begun and not self.ended.done() and os.getpid() == self._process:
             if self.is_called_by_handler or threading.get_ident() == self._thread:
                 return
-            self.ended.result()
+            self.clock.wait_for_end(self.ended)
         self.consumer.close()
         self._commits.close()
         self._close_dead_letters()
@@ -262,16 +271,6 @@ class Engine:
     def _close_dead_letters(self) -> None:
         if self._dead_letters is not None:
             self._dead_letters.close()
-
-
-def _refuse_virtual_time(settings: ProcessorSettings) -> None:
-    """Raise UseError for a cluster inside this process on which the threads' waits would never end."""
-    cluster = IN_PROCESS.get(str(settings.consumer_config.get("bootstrap.servers")))
-    if cluster is not None and cluster.access.clock.is_virtual:
-        raise UseError(
-            "a Processor measures the time of handlers and retries by the clock of this machine, and the cluster has "
-            'virtual time; use FakeCluster(time="real")'
-        )
 
 
 def _dead_letters_of(settings: ProcessorSettings) -> DeadLetters | None:

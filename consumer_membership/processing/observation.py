@@ -6,7 +6,6 @@ It refers to the work only, never to the consumer: the member's thread keeps it,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import monotonic
 
 from consumer_membership.health.handlers import HandlerHealth, RunningHandler, UnfinishedRecord
 from consumer_membership.metrics.handler_ledger import HandlerGauges
@@ -57,7 +56,8 @@ class HandlerObservation:
 
     def progress(self) -> ProcessorProgress:
         """Return the progress of all partitions."""
-        now, work = monotonic(), self._work
+        work = self._work
+        now = work.now()
         counts = work.ledger.counts(now)
         with work.lock:
             scheduler = work.scheduler

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from time import monotonic
 from typing import Literal, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -107,7 +106,7 @@ class PollLoop:
         #: Set by a second signal: nothing is waited for.
         self._is_hurried = False
         self._paused: set[TopicPartition] = set()
-        self._checks_at = monotonic()
+        self._checks_at = work.now()
         self._finished = 0
 
     # ---- any thread ----
@@ -162,7 +161,7 @@ class PollLoop:
             self._resume()
         if work.scheduler.has_full:
             self._pause()
-        now = monotonic()
+        now = work.now()
         self._commits.tick(now)
         if now >= self._checks_at:
             self._checks_at = now + CHECK_S
@@ -216,7 +215,8 @@ class PollLoop:
         timeout_s = self._settings.handler_timeout_s
         if timeout_s is None:
             return
-        now, work = monotonic(), self._work
+        work = self._work
+        now = work.now()
         with work.lock:
             overdue = work.scheduler.overdue(now, timeout_s)
         for task in work.cancel([task for task in overdue if not task.is_cancelled]):
@@ -314,9 +314,9 @@ class PollLoop:
         """Start nothing more of these partitions, and wait until nothing of them runs; then cancel the rest."""
         work, closing = self._work, list(partitions)
         work.close(closing)
-        deadline = monotonic() + timeout_s
+        deadline = work.now() + timeout_s
         while not work.scheduler.is_drained(closing) and not self._is_hurried:
-            left = deadline - monotonic()
+            left = deadline - work.now()
             if left <= 0:
                 break
             work.wait_until(lambda: work.scheduler.is_drained(closing) or self._is_hurried, min(left, CHECK_S))
@@ -335,9 +335,9 @@ class PollLoop:
     def _drain(self) -> None:
         """Finish what runs, at most for the grace period, while rebalances go on; then commit everything."""
         work, consumer = self._work, self._consumer
-        deadline = monotonic() + (0.0 if self._is_hurried else self._settings.grace_period_s)
+        deadline = work.now() + (0.0 if self._is_hurried else self._settings.grace_period_s)
         work.close(self._partitions)
-        while not self._has_drained() and monotonic() < deadline:
+        while not self._has_drained() and work.now() < deadline:
             consumer.pause(consumer.assignment())
             consumer.consume(1, 0)
             work.close(self._partitions)

@@ -6,10 +6,8 @@ are ready, so that short handlers occupy few threads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 from threading import Condition
-from time import monotonic
 from typing import Protocol
 
 from consumer_membership.processing.outputs import OutputRecord
@@ -82,8 +80,7 @@ class ThreadWorkers:
         elif self._alive < self._count and not self._is_stopping:
             self._alive += 1
             self._numbers += 1
-            name = f"consumer-membership-handler-{self._numbers}"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
+            self._work.clock.start_thread(self._run, f"consumer-membership-handler-{self._numbers}")
 
     def _run(self) -> None:
         WORK_OF_HANDLER.set(self._work)
@@ -138,7 +135,9 @@ class ThreadWorkers:
             self._timer = at
         self._idle += 1
         try:
-            self._available.wait(max(at - monotonic(), 0.0) if keeps_time and at is not None else None)
+            work = self._work
+            timeout_s = max(at - work.now(), 0.0) if keeps_time and at is not None else None
+            work.clock.wait(self._available, timeout_s)
         finally:
             self._idle -= 1
             if keeps_time:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from time import monotonic
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
@@ -73,7 +72,7 @@ class TransactionalCommits:
         self._transactions = transactions
         self._limit = limit
         self._interval_s = interval_s
-        self._due_at = monotonic() + interval_s
+        self._due_at = work.now() + interval_s
         #: How many transactions have failed in a row.
         self._failures = 0
         #: The content of a transaction whose result is not known yet.
@@ -111,7 +110,7 @@ class TransactionalCommits:
                 return  # again at once, with less metadata
             self._failures += 1
             pause_s = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
-            self._due_at = monotonic() + pause_s
+            self._due_at = self._work.now() + pause_s
             _log().log(
                 logging.WARNING if self._failures > 1 else logging.INFO,
                 "Transaction failure number %d in a row; the next attempt follows in %.1f s: %s",
@@ -121,7 +120,7 @@ class TransactionalCommits:
             )
         else:
             self._failures = 0
-            self._due_at = monotonic() + self._interval_s
+            self._due_at = self._work.now() + self._interval_s
 
     def on_commit(self, error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
         """Do nothing: the consumer commits nothing."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from math import inf
 from threading import Condition, RLock
-from time import monotonic
 
 from confluent_kafka import Message
 from confluent_kafka.error import KeyDeserializationError, ValueDeserializationError
@@ -27,6 +26,7 @@ from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.processing.outputs import OutputRecord
 from consumer_membership.processing.retries import RetryPolicy
 from consumer_membership.processing.scheduler import Scheduler, Task
+from consumer_membership.runtime.clock import SYSTEM_CLOCK, Clock
 from consumer_membership.text import error_text
 from consumer_membership.types import Instant, TopicPartition
 
@@ -58,7 +58,7 @@ class Work:
     """The records in hand of one processor.
 
     `has_target`: whether there is a target for dead letters. `fatal`: exceptions that are neither retried nor
-    dead-lettered, because they do not concern the record.
+    dead-lettered, because they do not concern the record. `clock`: the time of the consumer.
     """
 
     def __init__(
@@ -70,7 +70,10 @@ class Work:
         has_target: bool,
         max_batch: int,
         fatal: tuple[type[Exception], ...] = (),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.clock = clock
+        self.now = clock.now
         #: Reentrant, because a signal handler may call `health` or `progress` in the thread that holds it.
         self.lock = RLock()
         self.scheduler = scheduler
@@ -111,7 +114,7 @@ class Work:
     def admit(self, messages: Iterable[Message]) -> list[Task]:
         """Accept these records, and drop those that an earlier owner finished; return tasks that became disowned."""
         with self.lock:
-            self.ledger.skipped += self.scheduler.admit(messages, monotonic())
+            self.ledger.skipped += self.scheduler.admit(messages, self.now())
             if self.scheduler.has_turns or self.scheduler.next_at is not None:
                 self.on_available()
             orphans, self.scheduler.orphans = self.scheduler.orphans, []
@@ -145,9 +148,18 @@ class Work:
         with self.lock:
             self._awaited = is_over
             try:
-                return self._changed.wait_for(is_over, timeout_s)
+                return self._wait_until(is_over, timeout_s)
             finally:
                 self._awaited = None
+
+    def _wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
+        until = None if timeout_s is None else self.now() + timeout_s
+        while not is_over():
+            left_s = None if until is None else until - self.now()
+            if left_s is not None and left_s <= 0:
+                return False
+            self.clock.wait(self._changed, left_s)
+        return True
 
     def cancel(self, tasks: Iterable[Task]) -> list[Task]:
         """End the running attempts of these tasks; return those that nothing can end."""
@@ -164,7 +176,7 @@ class Work:
     def resume(self) -> None:
         """Wake the workers if the lease, which was over, lasts again."""
         with self.lock:
-            if self._renew_lease(monotonic()):
+            if self._renew_lease(self.now()):
                 self.on_available()
 
     def fail(self, error: HandlerError) -> None:
@@ -175,13 +187,13 @@ class Work:
 
     def _fail(self, error: HandlerError) -> None:
         if self.failure is None:
-            self.failure, self.failed_at = error, monotonic()
+            self.failure, self.failed_at = error, self.now()
 
     # ---- workers ----
 
     def exchange(self, done: Task | None, outputs: Collection[OutputRecord] = ()) -> Task | None:
         """End a task that succeeded, if there is one, and return the next task, or None. The caller holds the lock."""
-        now = monotonic()
+        now = self.now()
         ledger, scheduler = self.ledger, self.scheduler
         if done is not None and self._finish(done, now, outputs):
             ledger.handler_time.add(now - done.began_at, now)
@@ -215,7 +227,7 @@ class Work:
 
     def finished(self, task: Task, outputs: Collection[OutputRecord] = ()) -> None:
         """End a task that succeeded. The caller holds the lock."""
-        now = monotonic()
+        now = self.now()
         if self._finish(task, now, outputs):
             self.ledger.handler_time.add(now - task.began_at, now)
 
@@ -239,7 +251,7 @@ class Work:
 
         Then `dead_lettered` or `give_up` has to follow.
         """
-        now = monotonic()
+        now = self.now()
         delay = None if task.is_disowned else self._delay(task, error, now)
         if not task.is_disowned and not (task.is_cancelled and task.owned.is_closing):
             self.failures.failed(task, error, delay)
@@ -281,7 +293,7 @@ class Work:
         """End a task whose record is in the target for dead letters."""
         with self.lock:
             self.ledger.dead_letters += 1
-            self._finish(task, monotonic(), outputs)
+            self._finish(task, self.now(), outputs)
 
     def give_up(self, task: Task, refused: BaseException) -> None:
         """Stop the processor at this record: it can be neither handled nor written to the target for dead letters."""
@@ -298,7 +310,7 @@ class Work:
         self._fail(failure)
         # Its partition starts nothing more, so that no record of this key runs before the failed one.
         self.scheduler.close([task.owned.partition])
-        self.scheduler.retry(task, monotonic(), failure.__cause__ or failure)
+        self.scheduler.retry(task, self.now(), failure.__cause__ or failure)
 
 
 def failure_of(task: Task, error: BaseException, advice: str) -> HandlerError:

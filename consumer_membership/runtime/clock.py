@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from consumer_membership.runtime.session_clock import session_time
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Clock(Protocol):
@@ -27,10 +31,19 @@ class Clock(Protocol):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether a wait takes no time of this machine, so that other threads must not measure theirs by it."""
+        """Whether a wait takes no time of this machine."""
 
     def wait(self, change: threading.Condition, timeout_s: float | None) -> None:
         """Wait until another thread notifies this condition, whose lock the caller holds; None: without a limit."""
+
+    def start_thread(self, target: Callable[[], object], name: str) -> Future[None]:
+        """Start a daemon thread that may wait on this clock; the result is done when it has ended."""
+
+    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+        """Wait until this is done, at most for this time; None: without a limit."""
+
+    def new_event_loop(self) -> AbstractEventLoop:
+        """Return an event loop with this time, for a thread of `start_thread`."""
 
 
 class SystemClock:
@@ -46,6 +59,29 @@ class SystemClock:
     def wait(self, change: threading.Condition, timeout_s: float | None) -> None:
         """Wait for the condition itself."""
         change.wait(timeout_s)
+
+    def start_thread(self, target: Callable[[], object], name: str) -> Future[None]:
+        """Start a daemon thread."""
+        ended: Future[None] = Future()
+        threading.Thread(target=_run, args=(target, ended), name=name, daemon=True).start()
+        return ended
+
+    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+        """Wait for the future itself."""
+        wait([future], timeout_s)
+
+    def new_event_loop(self) -> AbstractEventLoop:
+        """Return asyncio's event loop."""
+        import asyncio
+
+        return asyncio.new_event_loop()
+
+
+def _run(target: Callable[[], object], ended: Future[None]) -> None:
+    try:
+        target()
+    finally:
+        ended.set_result(None)
 
 
 SYSTEM_CLOCK = SystemClock()

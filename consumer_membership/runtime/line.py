@@ -190,6 +190,8 @@ class Line:
     """The line of one consumer."""
 
     def __init__(self, clock: Callable[[], float] | None = None, time: Clock = SYSTEM_CLOCK) -> None:
+        #: The time of the consumer.
+        self.time = time
         #: The present time, for timeouts and for the member.
         self.now = time.now
         #: Waits for a condition on that time.

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from consumer_membership.testing.admin_client import FakeAdminClient
     from consumer_membership.testing.cluster import ClusterMember, FakeCluster
     from consumer_membership.testing.producer import FakeProducer
+    from consumer_membership.testing.running_call import RunningCall
     from consumer_membership.testing.shared_broker import SharedBroker
 
-__all__ = ["ClusterMember", "FakeAdminClient", "FakeCluster", "FakeProducer", "SharedBroker"]
+__all__ = ["ClusterMember", "FakeAdminClient", "FakeCluster", "FakeProducer", "RunningCall", "SharedBroker"]
 
 #: The module of each name, which is imported on first use: the keeper of a broker needs no cluster.
 _HOMES = {
@@ -24,6 +25,7 @@ _HOMES = {
     "FakeCluster": "cluster",
     "FakeProducer": "producer",
     "ClusterMember": "cluster",
+    "RunningCall": "running_call",
     "SharedBroker": "shared_broker",
 }
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from time import time as wall_time
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
@@ -46,6 +46,7 @@ from consumer_membership.testing.handle import FakeHandle
 from consumer_membership.testing.log import FakeRecord, Headers, Log
 from consumer_membership.testing.member import FakeExchange, FakeMember
 from consumer_membership.testing.producer import FakeProducer, Routing
+from consumer_membership.testing.running_call import RunningCall
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire.error_codes import ErrorCode
 
@@ -62,6 +63,8 @@ _VIRTUAL_DAY_S = 1_767_225_600.0
 _BROKER_RULES = Rules(session_timeout_s=45.0, heartbeat_interval_s=5.0)
 _QUICK_RULES = Rules(session_timeout_s=45.0, heartbeat_interval_s=0.02)
 _NUMBERS = itertools.count(1)
+
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +93,8 @@ class FakeCluster:
 
     Args:
         time: "virtual": a call that waits takes no real time and moves the cluster's time instead, and nothing happens
-            between calls; for tests with one thread, and deterministic. "real": the time of this machine, with
-            heartbeats every 20 ms; for tests with several threads, asyncio or a `Processor`.
+            between calls; deterministic, also with the threads of `start` and of a `Processor`. "real": the time of
+            this machine, with heartbeats every 20 ms; for `AIOConsumer` and tests with threads of their own.
         partitions: How many partitions a topic gets that is created when it is first written.
         seed: The seed of all random numbers.
         offers_consumer_protocol: Whether the cluster offers the consumer protocol (KIP-848); if not, groups are
@@ -367,15 +370,37 @@ class FakeCluster:
         with self.engine.exclusive():
             self._failures.append(_Failure(group, code, times))
 
+    def start(self, call: Callable[[], AnswerT]) -> RunningCall[AnswerT]:
+        """Call this in a thread of its own, for example `processor.run`.
+
+        On virtual time the thread takes turns with the calling thread and the others: it runs while all others wait in
+        a call of the cluster, such as `advance`.
+        """
+        return RunningCall(self.engine, call)
+
+    def run(self, main: Coroutine[object, object, AnswerT]) -> AnswerT:
+        """Run a coroutine on an event loop with the cluster's time, on which `asyncio.sleep` takes no real time."""
+        import asyncio  # noqa: PLC0415 - few tests use asyncio
+
+        with asyncio.Runner(loop_factory=self.engine.new_event_loop) as runner:
+            return runner.run(main)
+
+    def now(self) -> float:
+        """Return the time since the cluster was created, in seconds of its own time."""
+        return self.engine.now() - self._began_at
+
     def advance(self, seconds: float) -> None:
         """Move the virtual time forward: heartbeats are sent, sessions and poll intervals end.
+
+        Threads of `start` and of processors run until they have done everything that is due by then. In a handler, the
+        call takes so many seconds.
 
         Raises:
             UseError: the cluster is on real time.
         """
         if not self.engine.is_virtual:
             raise UseError('only a cluster with time="virtual" can be advanced')
-        self.engine.await_change(lambda: False, seconds)
+        self.engine.advance(seconds)
 
     def close(self) -> None:
         """Close the consumers that `consumer` returned, and forget the cluster; repeated calls have no effect."""

@@ -1,8 +1,9 @@
 """What happens in a cluster inside the test process, and when: on virtual or on real time.
 
 Everything that the cluster and its members do is a call in one queue, or a deadline of one actor, and runs under one
-lock, in a fixed order. On virtual time nothing happens in the background: a call that waits (a `poll` without a record)
-moves the time to the next deadline, and takes no real time. On real time one thread acts at the deadlines.
+lock, in a fixed order. On virtual time nothing happens in the background: a call that waits (a `poll` without a
+record) moves the time to the next deadline, and takes no real time; threads take turns (`turns`). On real time one
+thread acts at the deadlines.
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from consumer_membership.errors import UseError
+from consumer_membership.runtime.clock import SYSTEM_CLOCK
+from consumer_membership.testing.turns import Turns
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 #: The virtual time at the start, in seconds; not 0, because the members' times may be before it.
 _START = 1_000.0
@@ -48,6 +59,7 @@ class ClusterEngine:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._turns = Turns(self._lock, self.now, self._move_time)
 
     # ---- the clock of the consumers ----
 
@@ -63,8 +75,47 @@ class ClusterEngine:
         if not self.is_virtual:
             change.wait(timeout_s)
             return
-        with _released(change):
-            self.step(LONGEST_WAIT_S if timeout_s is None else timeout_s)
+        notified = threading.Lock()
+        notified.acquire()  # `notify` releases it, as in `Condition.wait`
+        waiting: deque[threading.Lock] = change._waiters  # type: ignore[attr-defined]  # noqa: SLF001
+        waiting.append(notified)
+        try:
+            with _released(change):
+                self._wait(lambda: not notified.locked(), inf if timeout_s is None else timeout_s)
+        finally:
+            if notified in waiting:
+                waiting.remove(notified)
+
+    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+        """Wait until this is done, at most for this time; None: without a limit."""
+        if self.is_virtual:
+            self._wait(future.done, inf if timeout_s is None else timeout_s)
+        else:
+            SYSTEM_CLOCK.wait_for_end(future, timeout_s)
+
+    def start_thread(self, target: Callable[[], object], name: str) -> Future[None]:
+        """Start a thread; on virtual time it takes turns with the others."""
+        if not self.is_virtual:
+            return SYSTEM_CLOCK.start_thread(target, name)
+        loop = _get_running_loop()
+        if loop is not None and not hasattr(loop, "is_virtual"):
+            raise UseError(
+                "this event loop runs on real time, and the cluster on virtual time; run the coroutine with "
+                'cluster.run(coroutine), or use FakeCluster(time="real")'
+            )
+        return self._turns.start(target, name)
+
+    def new_event_loop(self) -> AbstractEventLoop:
+        """Return an event loop whose time is the cluster's."""
+        if not self.is_virtual:
+            return SYSTEM_CLOCK.new_event_loop()
+        from consumer_membership.testing.event_loop import VirtualEventLoop  # noqa: PLC0415 - few tests use asyncio
+
+        return VirtualEventLoop(self.now, self._wait, self.start_thread)
+
+    def _wait(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
+        with self._lock:
+            return self._turns.wait(is_over, self._virtual_now + timeout_s)
 
     # ---- what happens ----
 
@@ -124,26 +175,31 @@ class ClusterEngine:
         with self._lock:
             until = self.now() + timeout_s
             self.run_due()
+            if self.is_virtual:
+                if timeout_s >= LONGEST_WAIT_S and not is_over():
+                    raise TimeoutError(
+                        f"a call waits for more than {LONGEST_WAIT_S:g} s of virtual time; use a timeout"
+                    )
+                return self._turns.wait(is_over, until)
             while not is_over():
                 self._raise_failure()
                 left_s = until - self.now()
                 if left_s <= 0:
                     return False
-                if self.is_virtual:
-                    self.step(left_s)
-                else:
-                    self._changed.wait(left_s)
+                self._changed.wait(left_s)
             return True
 
-    def step(self, longest_s: float) -> None:
-        """On virtual time, go to the next deadline, or this far if there is none before."""
+    def advance(self, seconds: float) -> None:
+        """On virtual time, wait so long, and until the other threads have done everything until then."""
         with self._lock:
-            if longest_s >= LONGEST_WAIT_S:
-                raise TimeoutError(f"a call waited for more than {LONGEST_WAIT_S:g} s of virtual time; use a timeout")
-            until = self._virtual_now + longest_s
-            deadline = self._next_deadline()
-            self._virtual_now = until if deadline is None else max(self._virtual_now, min(deadline, until))
-            self._pass_time()
+            self.run_due()
+            self._turns.wait(lambda: False, self._virtual_now + seconds, is_last=True)
+
+    def _move_time(self, until: float) -> None:
+        """Go to the next deadline, or to this time if there is none before."""
+        deadline = self._next_deadline()
+        self._virtual_now = until if deadline is None else max(self._virtual_now, min(deadline, until))
+        self._pass_time()
 
     def _next_deadline(self) -> float | None:
         moments = [moment for actor in self._actors if (moment := actor.next_deadline()) is not None]
@@ -176,10 +232,11 @@ class ClusterEngine:
             raise failure
 
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
+        self._turns.close()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, Unpack
 from uuid import uuid4
 from zlib import crc32
 
@@ -23,6 +23,8 @@ from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer, MemberState
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.processing import Processor
+from consumer_membership.processing.settings import ProcessorOptions
 from tests.support.waiting import PATIENCE_S, wait_until
 
 #: How long it waits for something that must not come.
@@ -32,6 +34,8 @@ _NO_OFFSET = -1001
 
 class Cluster(Protocol):
     """A fake cluster, or a broker."""
+
+    bootstrap_servers: str
 
     def consumer(self, config: dict[str, object]) -> Consumer:
         """Create a consumer."""
@@ -47,6 +51,12 @@ class Cluster(Protocol):
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
+
+    def start(self, call: Callable[[], None]) -> object:
+        """Call this in a thread."""
+
+    def advance(self, seconds: float) -> None:
+        """Let so much virtual time pass; on a broker, other threads run anyway."""
 
 
 class Ground:
@@ -102,6 +112,20 @@ class Ground:
     def group_admin(self) -> GroupAdmin:
         """Create a `GroupAdmin`."""
         return self.cluster.group_admin({})
+
+    def processor(self, handler: object, **options: Unpack[ProcessorOptions]) -> Processor:
+        """Run a processor of the topic and the group."""
+        config = {
+            "bootstrap.servers": self.cluster.bootstrap_servers,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "group.protocol": "consumer",
+            "auto.commit.interval.ms": 100,
+        }
+        made = Processor(config, [self.topic], handler, **options)
+        self.clients.enter_context(made)
+        self.cluster.start(lambda: made.run(handle_signals=False))
+        return made
 
     def place(self, offset: int = _NO_OFFSET, partition: int = 0) -> TopicPartition:
         """A partition of the topic."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +15,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.testing import FakeCluster
 from tests.support.documents import ROOT
 from tests.support.kafka import create_topic
-from tests.testing.group_admin_scenarios import SCENARIOS
+from tests.testing.processor_scenarios import SCENARIOS
 from tests.testing.scenarios import Ground
 
 
@@ -22,6 +23,7 @@ class RealCluster:
     """A broker, with the methods of `FakeCluster` that scenarios call."""
 
     def __init__(self, servers: str) -> None:
+        self.bootstrap_servers = servers
         self._servers = {"bootstrap.servers": servers}
 
     def consumer(self, config: dict[str, object]) -> Consumer:
@@ -45,13 +47,20 @@ class RealCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
-        create_topic(self._servers["bootstrap.servers"], name, partitions)
+        create_topic(self.bootstrap_servers, name, partitions)
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Call this in a thread."""
+        threading.Thread(target=call, daemon=True).start()
+
+    def advance(self, seconds: float) -> None:
+        """Do nothing: other threads run anyway."""
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     """A cluster on virtual time."""
-    with FakeCluster() as cluster:
+    with FakeCluster() as cluster, cluster.installed():
         yield cluster
 
 

@@ -323,12 +323,6 @@ def test_aio_consumer_receives_records_and_rebalances() -> None:
         assert asyncio.run(run(cluster)) == (b"one", 1)
 
 
-def test_processor_on_virtual_time_is_refused() -> None:
-    """Its threads would wait for a time that no call moves."""
-    with FakeCluster() as cluster, pytest.raises(UseError, match=r'time="real"'):
-        Processor({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "group"}, ["orders"], print)
-
-
 def test_processor_writes_outputs_and_commits() -> None:
     """A `Processor` with threads, outputs and dead letters runs on real time."""
     handled: list[object] = []
