@@ -99,8 +99,8 @@ class OidcSettings:
     Attributes:
         url: The token endpoint, with the query of Azure's metadata service.
         grant: How the client proves its identity.
-        client_id: For client credentials.
-        client_secret: For client credentials.
+        client_id: For client credentials; with a secret also for an assertion, if the provider authenticates clients.
+        client_secret: For client credentials; with an id also for an assertion.
         scope: The scope to request; None: the provider's default.
         extensions: SASL extensions that brokers receive with the token.
         subject_claim: The claim of the token that is the principal.

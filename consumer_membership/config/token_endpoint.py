@@ -140,10 +140,12 @@ class TokenEndpoint:
         form = {"grant_type": settings.grant.value}
         if settings.scope is not None:
             form["scope"] = settings.scope
+        user = (settings.client_id, settings.client_secret)
         if settings.grant is Grant.JWT_BEARER:
             form["assertion"] = assertion(settings.assertion)
-            return self._client.post(settings.url, data=form, headers=accept)
-        user = (settings.client_id, settings.client_secret)
+            if not all(user):
+                # RFC 7521, section 4.1: the authentication of the client is optional beside an assertion.
+                return self._client.post(settings.url, data=form, headers=accept)
         return self._client.post(settings.url, data=form, headers=accept, auth=user)
 
     def _unreachable(self, error: Exception) -> AuthenticationError:

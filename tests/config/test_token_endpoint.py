@@ -102,8 +102,9 @@ def test_principal_is_the_claim_of_sub_claim_name(provider: Provider, made: Mate
 
 @pytest.mark.parametrize("source", ["file", "pem", "encrypted", "finished", "template"])
 def test_assertion_grant_returns_a_token(provider: Provider, made: Materials, folder: Path, source: str) -> None:
-    """The assertion is signed with a key in a file or in text, or is read from a file."""
+    """The assertion is signed with a key in a file or in text, or is read from a file; a client is not needed."""
     key = client_key(folder)
+    no_client = {"client_id": "", "client_secret": ""}
     claims = {"assertion_claim_sub": "signer", "assertion_claim_aud": provider.token_url}
     keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": key, **claims}
     if source == "file":
@@ -122,9 +123,21 @@ def test_assertion_grant_returns_a_token(provider: Provider, made: Materials, fo
         path = folder / "template.json"
         path.write_text(json.dumps({"header": {"kid": "x"}, "payload": {"sub": "signer", "aud": provider.token_url}}))
         keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": key, "assertion_jwt_template_file": str(path)}
-    assert TokenEndpoint(settings(provider, made, **keys))()[2] == "signer"
+    assert TokenEndpoint(settings(provider, made, **keys, **no_client))()[2] == "signer"
     (request,) = provider.requests
     assert (request.form["grant_type"], request.authorization) == (JWT_BEARER, None)
+
+
+@pytest.mark.parametrize("secret", [SECRET, ""])
+def test_assertion_grant_authenticates_the_client_if_its_id_and_secret_are_set(
+    provider: Provider, made: Materials, folder: Path, secret: str
+) -> None:
+    """RFC 7521, section 4.1: the client may also authenticate; Keycloak requires it."""
+    claims = {"assertion_claim_sub": "signer", "assertion_claim_aud": provider.token_url}
+    keys = {"grant_type": JWT_BEARER, "assertion_private_key_pem": client_key(folder), **claims}
+    TokenEndpoint(settings(provider, made, **keys, client_secret=secret))()
+    (request,) = provider.requests
+    assert (request.authorization is None) == (not secret)
 
 
 def test_assertion_grant_accepts_an_identity_token(provider: Provider, made: Materials, folder: Path) -> None:
