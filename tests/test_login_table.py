@@ -30,7 +30,11 @@ _LIST = "cli/test_secured.py::test_list_connects_over_each_listener"
 _KEYTAB = f"{_KERBEROS}::test_member_with_a_keytab_joins_reads_and_commits"
 _WITHOUT_GSSAPI = "runtime/application/test_handle.py::test_handle_without_gssapi_names_the_mechanism_and_the_fix"
 _TOKEN = f"{_OIDC}::test_member_reads_with_one_token_for_both_kinds_of_connections"
-_KEYCLOAK = "integration/test_keycloak.py::test_member_joins_and_reads_with_one_token_of_keycloak"
+_IN_KEYCLOAK = "integration/test_keycloak.py"
+_KEYCLOAK = f"{_IN_KEYCLOAK}::test_member_joins_and_reads_with_one_token_of_keycloak"
+_ASSERTION_OF_KEYCLOAK = f"{_IN_KEYCLOAK}::test_member_joins_and_reads_with_a_token_of_keycloak_for_an_assertion"
+_COMMAND_WITH_KEYCLOAK = f"{_IN_KEYCLOAK}::test_command_line_takes_the_keys_of_keycloak"
+_PIPELINE_WITH_KEYCLOAK = "spark/test_secured.py::test_drain_and_read_group_take_tokens_of_keycloak"
 _REFUSED_KEYS = "config/test_tls_and_sasl.py::test_invalid_sasl_keys_are_rejected"
 _COMMAND_WITH_OIDC = f"{_OIDC}::test_command_line_takes_the_keys_of_both_grants"
 _ASSERTION = f"{_OIDC}::test_member_reads_with_a_token_for_an_assertion"
@@ -64,15 +68,15 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (_TOKEN, _KEYCLOAK),
         (_TOKEN, _KEYCLOAK),
         (_GUARDIAN_REFUSED,),
-        (_PIPELINE_WITH_OIDC,),
-        (_COMMAND_WITH_OIDC, f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider"),
+        (_PIPELINE_WITH_OIDC, _PIPELINE_WITH_KEYCLOAK),
+        (_COMMAND_WITH_OIDC, _COMMAND_WITH_KEYCLOAK, f"{_OIDC}::test_group_admin_gets_its_token_from_the_provider"),
     ),
     "OAUTHBEARER with an assertion": (
-        (_ASSERTION,),
-        (_ASSERTION,),
+        (_ASSERTION, _ASSERTION_OF_KEYCLOAK),
+        (_ASSERTION, _ASSERTION_OF_KEYCLOAK),
         (_GUARDIAN_REFUSED,),
-        (_PIPELINE_WITH_OIDC,),
-        (_COMMAND_WITH_OIDC,),
+        (_PIPELINE_WITH_OIDC, _PIPELINE_WITH_KEYCLOAK),
+        (_COMMAND_WITH_OIDC, _COMMAND_WITH_KEYCLOAK),
     ),
     "OAUTHBEARER on a machine of Azure": ((), (), (_GUARDIAN_REFUSED,), (), ()),
     "OAUTHBEARER with AWS's IAM": ((_REFUSED_KEYS,),) * len(_COLUMNS),

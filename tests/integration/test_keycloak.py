@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.health.verdict import HealthVerdict
@@ -18,6 +19,7 @@ from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.keycloak import AUDIENCE, Keycloak, RealmClient, running_keycloak
+from tests.support.list_command import list_command
 from tests.support.secured import Materials, over_sasl_and_tls, verifying
 from tests.support.versions import NEWEST
 from tests.support.waiting import wait_until
@@ -34,7 +36,9 @@ RESTARTED = RealmClient(client_id="restarted-app", lifetime_s=60)
 SUSPENDED = RealmClient(client_id="suspended-app", lifetime_s=60)
 REFUSED = RealmClient(client_id="refused-app")
 WITHOUT_AUDIENCE = RealmClient(client_id="without-audience-app", audience=None)
-CLIENTS = (STEADY, RENEWED, RESTARTED, SUSPENDED, REFUSED, WITHOUT_AUDIENCE)
+SIGNING = RealmClient(client_id="signing-app", has_assertions=True)
+COMMAND_LINE = RealmClient(client_id="command-line-app", has_assertions=True)
+CLIENTS = (STEADY, RENEWED, RESTARTED, SUSPENDED, REFUSED, WITHOUT_AUDIENCE, SIGNING, COMMAND_LINE)
 WRONG = "a-wrong-secret"
 
 
@@ -46,16 +50,13 @@ class Realm:
     broker: Broker
     made: Materials
 
-    def config(self, client: RealmClient, secret: str | None = None) -> dict[str, object]:
+    def config(
+        self, client: RealmClient, secret: str | None = None, *, has_assertion: bool = False
+    ) -> dict[str, object]:
         """Return the settings of a Kafka client that gets its tokens as this client of the realm."""
         return {
             **over_sasl_and_tls(self.broker, self.made),
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.token.endpoint.url": self.keycloak.token_url,
-            "sasl.oauthbearer.client.id": client.client_id,
-            "sasl.oauthbearer.client.secret": secret or client.secret,
-            "https.ca.location": self.made.ca_file,
+            **self.keycloak.client_config(client, secret=secret, has_assertion=has_assertion),
         }
 
     def topic(self) -> str:
@@ -68,9 +69,11 @@ class Realm:
         """Produce four records."""
         produce(self.broker.bootstrap_servers, topic, 4)
 
-    def member(self, topic: str, client: RealmClient, errors: list[KafkaError]) -> Worker:
+    def member(
+        self, topic: str, client: RealmClient, errors: list[KafkaError], *, has_assertion: bool = False
+    ) -> Worker:
         """Return an application whose `error_cb` appends to `errors`."""
-        settings: dict[str, Any] = self.config(client)
+        settings: dict[str, Any] = self.config(client, has_assertion=has_assertion)
         bootstrap = str(settings.pop("bootstrap.servers"))
         return Worker(bootstrap, unique("group"), [topic], error_cb=errors.append, **settings)
 
@@ -117,6 +120,26 @@ def test_member_joins_and_reads_with_one_token_of_keycloak(realm: Realm) -> None
         wait_until(lambda: worker.consumer.health().verdict is HealthVerdict.IDLE, "a healthy member without records")
     assert errors == []
     assert realm.keycloak.issued(STEADY.client_id) == 1
+
+
+def test_member_joins_and_reads_with_a_token_of_keycloak_for_an_assertion(realm: Realm) -> None:
+    """The client authenticates by its secret, and signs an assertion of a user for which Keycloak issues the token."""
+    errors: list[KafkaError] = []
+    with realm.member(realm.topic(), SIGNING, errors, has_assertion=True) as worker:
+        worker.settled(4)
+        read(worker, 4, "the records")
+    assert errors == []
+    assert realm.keycloak.issued_for_assertions(SIGNING.client_id) == 1
+
+
+@pytest.mark.parametrize("has_assertion", [False, True], ids=["client credentials", "assertion"])
+def test_command_line_takes_the_keys_of_keycloak(
+    realm: Realm, capsys: pytest.CaptureFixture[str], *, has_assertion: bool
+) -> None:
+    """`list` gets a token with each grant."""
+    assert main(list_command(realm.config(COMMAND_LINE, has_assertion=has_assertion))) == 0, capsys.readouterr()
+    counted = realm.keycloak.issued_for_assertions if has_assertion else realm.keycloak.issued
+    assert counted(COMMAND_LINE.client_id) == 1
 
 
 def test_token_of_keycloak_is_renewed_while_records_flow(realm: Realm) -> None:

@@ -14,6 +14,7 @@ from tests.spark.recorders import Recorder
 from tests.support.brokers import RunBrokers
 from tests.support.identity_provider import AUDIENCE, ISSUER, assertion_config, identity_provider, oidc_config
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.keycloak import RealmClient, running_keycloak
 from tests.support.secured import Materials, Way, client_config, over_sasl_and_tls, verifying
 from tests.support.versions import NEWEST
 
@@ -102,8 +103,39 @@ def test_drain_and_read_group_take_tokens_of_an_identity_provider(
         assert {request.authorization is None for request in provider.requests} == {is_assertion}
 
 
-def drains_and_reads(spark: SparkSession, broker: Broker, config: dict[str, object], folder: Path) -> None:
-    """`check` finds no error; a drain, a drain into a topic and a `read_group` read all records."""
+@pytest.mark.timeout(900)  # Keycloak is fetched and built once.
+@pytest.mark.parametrize("has_assertion", [False, True], ids=["client credentials", "assertion"])
+def test_drain_and_read_group_take_tokens_of_keycloak(
+    spark: SparkSession, broker_pool: RunBrokers, secured_materials: Materials, tmp_path: Path, *, has_assertion: bool
+) -> None:
+    """Driver and tasks request their own tokens with each grant.
+
+    The sink's producers use client credentials: their requests are those of librdkafka, which does not authenticate the
+    client of an assertion.
+    """
+    made, folder, client = secured_materials, tmp_path / "keycloak", RealmClient(client_id="app", has_assertions=True)
+    folder.mkdir()
+    with running_keycloak(folder, made, [client]) as keycloak:
+        properties = verifying(keycloak.jwks_url, made.ca_file, AUDIENCE, keycloak.issuer)
+        with broker_pool.own(NEWEST, properties=properties, security=made.security) as broker:
+            place = over_sasl_and_tls(broker, made)
+            config = place | keycloak.client_config(client, has_assertion=has_assertion)
+            drains_and_reads(spark, broker, config, tmp_path, place | keycloak.client_config(client))
+        counted = keycloak.issued_for_assertions if has_assertion else keycloak.issued
+        assert counted(client.client_id) >= 5
+
+
+def drains_and_reads(
+    spark: SparkSession,
+    broker: Broker,
+    config: dict[str, object],
+    folder: Path,
+    of_sink: dict[str, object] | None = None,
+) -> None:
+    """`check` finds no error; a drain, a drain into a topic and a `read_group` read all records.
+
+    `of_sink` is the configuration of the sink's producers if it is not `config`.
+    """
     servers = broker.bootstrap_servers
     topic, out, group = (
         create_topic(servers, unique("topic"), 2),
@@ -113,6 +145,6 @@ def drains_and_reads(spark: SparkSession, broker: Broker, config: dict[str, obje
     produce(servers, topic, RECORDS)
     assert [str(finding) for finding in check(spark, config, [topic], group, instances=2).errors] == []
     assert drain(spark, config, [topic], group, Recorder(folder), 2).records == RECORDS
-    assert drain(spark, config, [topic], unique("group"), copying_sink(config, out), 2).records == RECORDS
+    assert drain(spark, config, [topic], unique("group"), copying_sink(of_sink or config, out), 2).records == RECORDS
     with read_group(spark, config, [out], group) as frame:
         assert frame.count() == RECORDS

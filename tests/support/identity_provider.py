@@ -158,13 +158,14 @@ def identity_provider(made: Materials, folder: Path) -> Iterator[Provider]:
 
 def client_key(folder: Path) -> str:
     """Return the PEM of the private key with which the client signs its assertions; created once in this folder."""
-    path = _key_file(folder)
+    path = key_file(folder)
     if not path.exists():
         path.write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
     return path.read_text()
 
 
-def _key_file(folder: Path) -> Path:
+def key_file(folder: Path) -> Path:
+    """Return the path of the key that `client_key` creates."""
     return folder / "assertion-key.pem"
 
 
@@ -186,7 +187,7 @@ def assertion_config(provider: Provider, made: Materials, folder: Path) -> dict[
     return {
         **_endpoint(provider, made),
         "sasl.oauthbearer.grant.type": JWT_BEARER,
-        "sasl.oauthbearer.assertion.private.key.file": str(_key_file(folder)),
+        "sasl.oauthbearer.assertion.private.key.file": str(key_file(folder)),
         "sasl.oauthbearer.assertion.claim.sub": "signer",
         "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
         "sasl.oauthbearer.assertion.claim.jti.include": "true",

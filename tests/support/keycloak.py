@@ -17,20 +17,37 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+
+from joserfc.jwk import RSAKey
 
 from consumer_membership.devbroker.java import cache_folder
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.support.identity_provider import JWT_BEARER, client_key, key_file
 from tests.support.secured import Materials
 from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until_served
 
-VERSION = "26.4.7"
+VERSION = "26.7.3"
 REALM = "kafka"
 AUDIENCE = "kafka"
 
+#: Assertions of this issuer are accepted for the user that is linked to their subject.
+_SIGNERS, _SIGNERS_ISSUER = "signers", "https://signers.test"
+_SIGNER: Mapping[str, object] = MappingProxyType(
+    {
+        "username": "signer",
+        "enabled": True,
+        "email": "signer@identity.test",
+        "emailVerified": True,
+        "firstName": "Test",
+        "lastName": "Signer",
+        "federatedIdentities": [{"identityProvider": _SIGNERS, "userId": "signer", "userName": "signer"}],
+    }
+)
 _FETCH_S, _BUILD_S, _RESPONSE_S = 300.0, 240.0, 10.0
 _NEEDS = f"Keycloak {VERSION} is needed"
 _POM = """\
@@ -72,19 +89,21 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealmClient:
-    """A client of the realm that gets tokens with client credentials.
+    """A client of the realm that gets tokens with client credentials, or also with assertions of the realm's signer.
 
     Attributes:
         client_id: The id of the client.
         secret: The secret of the client.
         lifetime_s: How long a token is valid, in seconds.
         audience: The audience that an audience mapper adds to its tokens; None: the client has no such mapper.
+        has_assertions: Whether it may use assertions.
     """
 
     client_id: str
     secret: str = "provider-secret"  # noqa: S105 - of a server that runs only during the tests
     lifetime_s: int = 300
     audience: str | None = AUDIENCE
+    has_assertions: bool = False
 
     def representation(self) -> dict[str, object]:
         """Return the client in the format of the realm's file."""
@@ -101,7 +120,11 @@ class RealmClient:
             "publicClient": False,
             "serviceAccountsEnabled": True,
             "standardFlowEnabled": False,
-            "attributes": {"access.token.lifespan": str(self.lifetime_s)},
+            "attributes": {
+                "access.token.lifespan": str(self.lifetime_s),
+                "oauth2.jwt.authorization.grant.enabled": str(self.has_assertions).lower(),
+                "oauth2.jwt.authorization.grant.idp": _SIGNERS,
+            },
             "protocolMappers": [] if self.audience is None else [mapper],
         }
 
@@ -117,6 +140,7 @@ class Keycloak:
         """
         (self.port,) = draw_ports(1)
         self._folder = folder
+        self._ca_file = made.ca_file
         self._trust = ssl.create_default_context(cadata=made.ca_pem)
         self._process: subprocess.Popen[bytes] | None = None
         self.log_file = folder / "keycloak.log"
@@ -132,8 +156,45 @@ class Keycloak:
             # Logs each issued token, and each request that is rejected.
             "eventsListeners": ["jboss-logging"],
             "clients": [client.representation() for client in clients],
+            "identityProviders": [self._signers()],
+            "users": [dict(_SIGNER)],
         }
         (imported / f"{REALM}-realm.json").write_text(json.dumps(realm))
+
+    def client_config(
+        self, client: RealmClient, *, secret: str | None = None, has_assertion: bool = False
+    ) -> dict[str, object]:
+        """Return the configuration of a Kafka client that gets its tokens as this client of the realm."""
+        config: dict[str, object] = {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.token_url,
+            "sasl.oauthbearer.client.id": client.client_id,
+            "sasl.oauthbearer.client.secret": secret or client.secret,
+            "https.ca.location": self._ca_file,
+        }
+        if has_assertion:
+            config |= {
+                "sasl.oauthbearer.grant.type": JWT_BEARER,
+                "sasl.oauthbearer.assertion.private.key.file": str(key_file(self._folder)),
+                "sasl.oauthbearer.assertion.claim.sub": _SIGNER["username"],
+                "sasl.oauthbearer.assertion.claim.iss": _SIGNERS_ISSUER,
+                "sasl.oauthbearer.assertion.claim.aud": self.issuer,
+                "sasl.oauthbearer.assertion.claim.jti.include": "true",
+            }
+        return config
+
+    def _signers(self) -> dict[str, object]:
+        """Return the trust in assertions of the signer, who has a key in the server's folder."""
+        public = RSAKey.import_key(client_key(self._folder)).as_pem(private=False).decode()
+        trust = {
+            "issuer": _SIGNERS_ISSUER,
+            "useJwksUrl": "false",
+            "publicKeySignatureVerifier": public,
+            "jwtAuthorizationGrantEnabled": "true",
+            "jwtAuthorizationGrantAssertionSignatureAlg": "RS256",
+        }
+        return {"alias": _SIGNERS, "providerId": "jwt-authorization-grant", "enabled": True, "config": trust}
 
     @property
     def issuer(self) -> str:
@@ -191,8 +252,12 @@ class Keycloak:
         self._process.send_signal(signal.SIGCONT)
 
     def issued(self, client_id: str) -> int:
-        """Return how many tokens the server has issued to this client."""
+        """Return how many tokens the server has issued to this client with client credentials."""
         return self._events("CLIENT_LOGIN", client_id)
+
+    def issued_for_assertions(self, client_id: str) -> int:
+        """Return how many tokens the server has issued to this client for assertions."""
+        return self._events("JWT_AUTHORIZATION_GRANT", client_id)
 
     def rejected(self, client_id: str) -> int:
         """Return how many token requests of this client the server has rejected."""
