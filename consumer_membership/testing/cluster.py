@@ -403,7 +403,8 @@ class FakeCluster:
         self.engine.advance(seconds)
 
     def close(self) -> None:
-        """Close the consumers that `consumer` returned, and forget the cluster; repeated calls have no effect."""
+        """End the threads, close the consumers that `consumer` returned, and forget the cluster. Idempotent."""
+        self.engine.end_threads()
         consumers, self._consumers = self._consumers, []
         for consumer in consumers:
             consumer.close()

@@ -232,10 +232,13 @@ class ClusterEngine:
             raise failure
 
     def close(self) -> None:
-        """End the threads."""
+        """End the thread of real time."""
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
+
+    def end_threads(self) -> None:
+        """End the threads that take turns; they keep locks of consumers while they wait."""
         self._turns.close()
 
 

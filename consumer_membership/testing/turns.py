@@ -14,10 +14,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from math import inf
+from time import monotonic
 
 from consumer_membership.errors import UseError
 
-_FOREVER = "all threads of the cluster wait without a limit, so none of them can continue"
+_FOREVER = (
+    "all threads of the cluster wait without a limit, so none of them can continue; use a timeout, or "
+    'FakeCluster(time="real") if a thread has to continue that the cluster did not start'
+)
+#: How long the end of the threads may take in real time; one that waits for another program does not end.
+_END_S = 5.0
 
 
 class ClusterClosedError(BaseException):
@@ -57,8 +63,8 @@ class Turns:
         self._move_time = move_time
         #: The threads that wait, in the order in which they began to wait.
         self._waits: list[_Wait] = []
-        #: The identifiers of the started threads that have not ended, and of the thread that started the first one.
-        self._threads: set[int | None] = set()
+        #: The started threads that have not ended, by identifier, and the thread that started the first one.
+        self._threads: dict[int | None, threading.Thread] = {}
         self._starter: int | None = None
         self._is_closed = False
 
@@ -81,7 +87,10 @@ class Turns:
             return True
         if is_over():
             return True
-        if threading.get_ident() not in self._threads | {self._starter}:
+        this_thread = threading.get_ident()
+        if self._is_closed and this_thread in self._threads:
+            raise ClusterClosedError
+        if this_thread not in self._threads and this_thread != self._starter:
             raise UseError(
                 f"the thread {threading.current_thread().name!r} waits on virtual time, but FakeCluster.start did not "
                 "start it; start it with cluster.start(function)"
@@ -140,7 +149,7 @@ class Turns:
                 self._starter = threading.get_ident()
             thread.start()
             wait.thread = thread.ident or 0
-            self._threads.add(thread.ident)
+            self._threads[thread.ident] = thread
             self._waits.append(wait)
         return ended
 
@@ -153,13 +162,18 @@ class Turns:
             pass  # the test has ended
         finally:
             with self._lock:
-                self._threads.discard(threading.get_ident())
+                del self._threads[threading.get_ident()]
                 ended.set_result(None)
-                self._pass_turn()
+                if not self._is_closed:
+                    self._pass_turn()
 
     def close(self) -> None:
-        """End the threads that wait."""
+        """End the started threads, whose calls of the cluster raise from now on."""
         with self._lock:
             self._is_closed = True
+            threads = [one for one in self._threads.values() if one is not threading.current_thread()]
             for wait in self._waits:
                 wait.turn_came.notify()
+        until = monotonic() + _END_S
+        for thread in threads:
+            thread.join(max(until - monotonic(), 0.0))

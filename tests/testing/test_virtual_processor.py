@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import Message
@@ -406,6 +407,28 @@ def test_threads_that_wait_end_with_the_cluster() -> None:
         one.join(10)
         assert not one.is_alive()
     assert names
+
+
+def test_cluster_ends_a_thread_that_polls_and_closes_its_consumer() -> None:
+    """The thread keeps the lock of the consumer while it waits, so it ends before the consumer is closed."""
+    seen: list[str] = []
+
+    def consume(cluster: FakeCluster) -> None:
+        consumer = cluster.consumer({"auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        while True:
+            message = consumer.poll(60)
+            if message is not None:
+                seen.append(text_of(message))
+
+    with FakeCluster() as cluster:
+        deliver(cluster, "a")
+        running = cluster.start(partial(consume, cluster))
+        cluster.advance(100)
+        assert seen == ["a"]
+        assert len(cluster.members()) == 1
+    assert running.is_done
+    assert cluster.members() == ()
 
 
 def test_started_call_has_a_result_on_real_time() -> None:
