@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.runtime.application.fetcher import BATCH_BYTES
+from consumer_membership.runtime.application.orders import IDLE_SLICE_S
 from tests.clients.application import at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory, filled
 from tests.clients.scripted import ScriptedConsumer, Thread
@@ -27,30 +28,22 @@ def idling(consumers: ConsumerFactory, topic: str, last: int = RECORDS - 1) -> S
 
 @pytest.mark.parametrize("timeout_s", [0.12, 0.2])
 def test_idle_poll_waits_in_whole_slices(consumers: ConsumerFactory, topic: str, timeout_s: float) -> None:
-    """A poll makes a turn per slice of 50 ms and two more.
+    """A poll makes a turn per slice and two more.
 
     Librdkafka's remaining fraction of a millisecond causes no loop.
     """
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
     assert consumer.poll(timeout_s) is None
-    assert consumer.member.progress()[0] - turns <= timeout_s / 0.05 + 2
+    assert consumer.member.progress()[0] - turns <= timeout_s / IDLE_SLICE_S + 2
 
 
-@pytest.mark.parametrize(("is_calm", "slice_s"), [(False, 0.05), (True, 0.1)])
-def test_idle_poll_of_a_calm_member_waits_in_longer_slices(
-    consumers: ConsumerFactory,
-    topic: str,
-    is_calm: bool,  # noqa: FBT001
-    slice_s: float,
-) -> None:
-    """The slices are most of an idle consumer's cost; ten in a second are enough."""
+def test_idle_poll_waits_in_longer_slices_as_soon_as_no_record_is_left(consumers: ConsumerFactory, topic: str) -> None:
+    """The slices are most of the cost of an idle consumer, and of one with few records; ten in a second are enough."""
     consumer = idling(consumers, topic)
-    if is_calm:
-        consumer.member.calm_down()
     turns = consumer.member.progress()[0]
     assert consumer.poll(0.6) is None
-    assert consumer.member.progress()[0] - turns <= 0.6 / slice_s + 3
+    assert consumer.member.progress()[0] - turns <= 0.6 / IDLE_SLICE_S + 2
 
 
 def test_idle_poll_performs_an_ordered_assignment(consumers: ConsumerFactory, topic: str) -> None:

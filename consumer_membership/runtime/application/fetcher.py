@@ -54,6 +54,8 @@ BATCH_RECORDS = 500
 #: The limit of a batch in bytes: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the
 #: batch.
 BATCH_BYTES = 1 << 20
+#: A fetch that returned its record after this time waited for it; without a wait it takes some microseconds.
+LEAST_WAIT_S = 0.001
 
 
 def whole_ms(timeout_s: float) -> float:
@@ -113,6 +115,8 @@ class Fetcher:
         #: The assigned partitions in librdkafka's form; None: they may have changed.
         self._assigned_list: list[PartitionOffset] | None = None
         self._batch = BATCH_RECORDS
+        #: Whether the handle probably has no record: the last fetch returned none, or one that it had to wait for.
+        self.is_drained = True
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
         self._prefetched_topics: set[str] = set()
@@ -178,6 +182,7 @@ class Fetcher:
             self._positions_before = self._handle_positions()
         self._is_inconsistent = True
         buffer.landed.extend(map(self.handle.consume, (limit,), (timeout_s,)))
+        self.is_drained = not buffer.landed[0]
         if buffer.landed[0]:
             self._positions_before = None
             self._process_landed()
@@ -194,7 +199,9 @@ class Fetcher:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for one record, for whole milliseconds (`whole_ms`), and buffer it; return whether it came."""
+        began_at = monotonic()
         batch = self.fetch(1, timeout_s)
+        self.is_drained = not batch or monotonic() - began_at >= LEAST_WAIT_S
         self._take_in(batch)
         return bool(batch)
 

@@ -16,8 +16,8 @@ from consumer_membership.runtime.line import Line
 
 #: How long a poll may wait for a record at a time: a step, a commit from another thread, or Ctrl-C waits that long.
 SLICE_S = 0.05
-#: The slice of a calm member, which receives no records and no orders.
-CALM_SLICE_S = 0.1
+#: The slice of an idle poll whose member expects no orders: a slice is most of the cost of a record that comes alone.
+IDLE_SLICE_S = 0.1
 #: The shortest slice, and the part of the time since the last step that a slice may take: a step does not wake
 #: librdkafka, and steps seldom come alone. About twenty slices later they are long again.
 SHORTEST_SLICE_S = 0.002

@@ -53,6 +53,8 @@ class Polling:
             self._begin_slice()
             if self._errors and limit:
                 return self._errors
+            if len(ready) < limit and self._orders.slice_s >= SLICE_S:
+                self._delivery.wait_idle(deadline)
             left = deadline - self._line.now()
             self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
             if whole:
@@ -66,8 +68,6 @@ class Polling:
                     return None
             elif is_over or len(ready) >= limit:
                 return ready or None
-            if not ready and self._orders.slice_s >= SLICE_S:
-                self._delivery.wait_idle(deadline)
 
     def _begin_slice(self) -> None:
         """Perform the waiting orders, and send the member the poll that it waits for."""

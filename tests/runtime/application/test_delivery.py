@@ -14,7 +14,7 @@ from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.membership.waits import WaitsFor
-from consumer_membership.runtime.application import delivery
+from consumer_membership.runtime.application import delivery, fetcher
 from consumer_membership.runtime.application.delivery import CancelledRevocations, Delivery
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime, Registry
@@ -140,14 +140,33 @@ def test_wait_idle_ends_when_the_wake_up_is_set(scene: Scene, topic: str) -> Non
 
 
 @pytest.mark.slow
-def test_wait_idle_keeps_short_slices_for_a_calm_member_that_waits_for_something(
+def test_wait_idle_leaves_available_records_to_a_larger_fetch(scene: Scene) -> None:
+    """A fetch that returned records without a wait probably left others behind."""
+    scene.gather()
+    scene.delivery.wait_idle(monotonic() + PATIENCE_S)
+    assert scene.offsets() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("least_wait_s", "is_drained"), [(0.0, True), (2 * PATIENCE_S, False)])
+def test_handle_counts_as_drained_after_a_wait_for_its_record(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, least_wait_s: float, *, is_drained: bool
+) -> None:
+    """A record that the fetch had to wait for was the only one; a record that came at once may have followers."""
+    monkeypatch.setattr(fetcher, "LEAST_WAIT_S", least_wait_s)
+    assert scene.fetcher.is_drained
+    assert scene.fetcher.wait(PATIENCE_S)
+    assert scene.fetcher.is_drained == is_drained
+
+
+@pytest.mark.slow
+def test_wait_idle_keeps_short_slices_for_a_member_that_waits_for_something(
     scene: Scene, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An order may end the wait, and a slice of librdkafka delays it."""
-    monkeypatch.setitem(delivery._WHOLE_SLICES_S, False, (0.001, 0.001))
-    monkeypatch.setitem(delivery._WHOLE_SLICES_S, True, (10 * PATIENCE_S, 10 * PATIENCE_S))
+    monkeypatch.setitem(delivery._WHOLE_SLICES_S, True, (0.001, 0.001))
+    monkeypatch.setitem(delivery._WHOLE_SLICES_S, False, (10 * PATIENCE_S, 10 * PATIENCE_S))
     scene.fetcher.replace([PartitionOffset(topic, 0, 1 << 40)])  # no record arrives
-    scene.member.calm_down()
     scene.member.view = replace(SETTLED, waits_for=WaitsFor.OTHER_MEMBERS)
     waiting = Thread(lambda: scene.delivery.wait_idle(monotonic() + PATIENCE_S))
     wait_until(lambda: scene.delivery.buffer.turns > 2, "several slices")
