@@ -1,4 +1,4 @@
-"""What all figures share: the broker, the two sides, the number of rounds, topics, and the order of turns."""
+"""The parts that all figures share: the broker, the two sides, the number of rounds, topics, and the order of turns."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.benchmarks.workers import bulk, stream
 from tests.support.kafka import create_topic, unique
 
 PARTITIONS = 12
-"""The number of partitions of every topic without a number of its own."""
+"""The default number of partitions of a topic."""
 
 HEARTBEAT_S = 5.0
-"""The broker's group.consumer.heartbeat.interval.ms, by default; phases are drawn from it."""
+"""The broker's group.consumer.heartbeat.interval.ms, by default. Random phases lie within it."""
 
 _RAW_MODULE = "confluent_kafka"
 _SETTLE_S, _QUICK_SETTLE_S = 16.0, 8.0
@@ -36,9 +36,9 @@ class Side:
 
     Attributes:
         label: Its name in tables.
-        module: Where its `Consumer` is.
-        config: What it is given beyond what every side is given.
-        is_ours: Whether it is what is measured, and not what it is compared with.
+        module: The module of its `Consumer`.
+        config: Its configuration, in addition to the configuration of every side.
+        is_ours: Whether it is the measured side; the other sides are compared with it.
     """
 
     label: str
@@ -75,8 +75,8 @@ class Bench:
         subject: The module of our side; confluent_kafka itself measures the harness.
         is_quick: Whether to take few rounds and little data.
         rounds: How many rounds to take instead of each figure's own number.
-        seed: Of all random phases and choices.
-        cells: Which cells of a figure that has cells, by name; none: all of them.
+        seed: The seed of all random phases and choices.
+        cells: The names of the cells to run, for figures that have cells; empty: all cells.
     """
 
     bootstrap: str
@@ -91,10 +91,10 @@ class Bench:
         self.chance = random.Random(self.seed)  # noqa: S311 - phases, not secrets
 
     def ours(self, label: str = "ours", **config: str) -> Side:
-        """Return our side, with its default protocol; underscores in the names of properties stand for dots.
+        """Return our side, with its default protocol; underscores in property names mean dots.
 
-        The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one. Its
-        callbacks get the calls that raw's get under that protocol, so that retained partitions continue.
+        The broker offers the consumer protocol, so our side chooses that protocol; raw's default is the classic one.
+        Our callbacks are incremental as raw's are with the consumer protocol, so that retained partitions continue.
         """
         own = {"group.protocol": "consumer"} if self.subject == _RAW_MODULE else {}
         if not own and "group_protocol" not in config:
@@ -102,7 +102,7 @@ class Bench:
         return Side(label=label, module=self.subject, config={**own, **_dotted(config)}, is_ours=True)
 
     def raw(self, label: str = "raw", **config: str) -> Side:
-        """Return confluent_kafka's side; underscores in the names of properties stand for dots."""
+        """Return confluent_kafka's side; underscores in property names mean dots."""
         return Side(label=label, module=_RAW_MODULE, config={"group.protocol": "consumer", **_dotted(config)})
 
     def count(self, full: int, quick: int) -> int:
@@ -111,21 +111,20 @@ class Bench:
 
     @property
     def settle_s(self) -> float:
-        """The time without changes before a group is changed.
+        """The time without changes before the measured change of a group.
 
-        A member may heartbeat quickly for a while after a change; what is measured is a group in which nothing has
-        happened for long.
+        A member may heartbeat quickly for a while after a change, and the figures measure a group that was stable.
         """
         return _QUICK_SETTLE_S if self.is_quick else _SETTLE_S
 
     def lanes(self, rounds: int, lanes: int) -> list[tuple[int, float]]:
         """Divide the rounds among lanes that run at the same time; all sides of a lane share its seed.
 
-        Both sides then meet the same phases.
+        The phases are then equal on both sides.
         """
         return [(rounds // lanes + (lane < rounds % lanes), self.chance.random()) for lane in range(lanes)]
 
-    def chance_of_own(self, seed: float) -> random.Random:
+    def own_random(self, seed: float) -> random.Random:
         """Return a random generator for one thread or side, independent of the progress of the others."""
         return random.Random(seed)  # noqa: S311 - phases, not secrets
 
@@ -135,10 +134,11 @@ class Bench:
 
     def groups(self) -> dict[str, str]:
         """Return the groups of this and of earlier figures on the broker, each with its type."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held, or it is gone before it has answered
+        # Without a reference to the client, it is closed before the response arrives.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
         found = admin.list_consumer_groups().result()
         for error in found.errors:
-            tell(f"groups could not be listed: {error}")
+            log(f"groups could not be listed: {error}")
         prefixes = tuple(_GROUP_PREFIXES.values())
         return {one.group_id: one.type.name.lower() for one in found.valid if one.group_id.startswith(prefixes)}
 
@@ -161,7 +161,7 @@ class Bench:
         """Create a topic with this number of records, evenly distributed over the partitions or keys.
 
         Raises:
-            WorkerFailedError: Not all were acknowledged.
+            WorkerFailedError: The broker did not acknowledge all records.
         """
         topic = self.topic(name, partitions)
         job = bulk.Job(
@@ -176,14 +176,15 @@ class Bench:
             filled = worker.expect("filled", max(_FILL_TIMEOUT_S, records / _FEWEST_FILLED_PER_S))
             worker.wait()
         if filled.facts["acknowledged"] != records:
-            raise WorkerFailedError(f"{filled.facts['acknowledged']} of {records} written: {filled.facts['refused']}")
+            count, errors = filled.facts["acknowledged"], filled.facts["refused"]
+            raise WorkerFailedError(f"the broker acknowledged {count} of {records} records: {errors}")
         return topic
 
     @contextmanager
     def streaming(
         self,
         topic: str,
-        beats_per_s: float,
+        ticks_per_s: float,
         total: int = 0,
         partitions: int = PARTITIONS,
         burst: int = 1,
@@ -199,7 +200,7 @@ class Bench:
             bootstrap=self.bootstrap,
             topic=topic,
             partitions=partitions,
-            beats_per_s=beats_per_s,
+            ticks_per_s=ticks_per_s,
             total=total,
             burst=burst,
             spread=spread,
@@ -210,7 +211,7 @@ class Bench:
             worker.end()
             streamed = worker.expect("streamed", 0.0).facts
             if streamed["unsent"] or streamed["refused"]:
-                raise WorkerFailedError(f"the stream was not written: {streamed}")
+                raise WorkerFailedError(f"the broker did not acknowledge the stream: {streamed}")
 
     def in_turns(self, rounds: int, *turns: Callable[[], None]) -> None:
         """Run the turns round by round; each round starts with a different turn."""
@@ -225,7 +226,7 @@ def counted_in(*series: Series) -> Iterator[None]:
     try:
         yield
     except WorkerFailedError as error:
-        tell(f"FAILED {series[0].label}: {error}")
+        log(f"FAILED {series[0].label}: {error}")
         for one in series:
             one.fail(str(error))
 
@@ -233,13 +234,13 @@ def counted_in(*series: Series) -> Iterator[None]:
 def types_of(groups: Mapping[str, str]) -> str:
     """Return as text how many groups of which type each side created."""
     counts = Counter((group.split("-")[1], kind) for group, kind in groups.items())
-    words = [f"{whose} {count} {kind}" for (whose, kind), count in sorted(counts.items())]
-    return f"groups on the broker, by their type: {', '.join(words)}"
+    entries = [f"{side} {count} {kind}" for (side, kind), count in sorted(counts.items())]
+    return f"groups on the broker, by their type: {', '.join(entries)}"
 
 
-def tell(line: str) -> None:
-    """Print the progress of the run."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")  # one write: lanes tell at the same time
+def log(line: str) -> None:
+    """Write a line about the progress of the run to stderr."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")  # one write, because lanes log at the same time
 
 
 def _dotted(config: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.groups import Record
-from tests.benchmarks.processes import Said
+from tests.benchmarks.processes import Report
 from tests.benchmarks.samples import Series
 
 
@@ -23,9 +23,9 @@ def record(partition: int, offset: int, handled_at: float) -> Record:
     return Record(partition=partition, offset=offset, number=offset, sent_at=handled_at - 0.1, handled_at=handled_at)
 
 
-def callback(word: str, at: float, *partitions: int) -> Said:
+def callback(event: str, at: float, *partitions: int) -> Report:
     """Return a member's report of one callback."""
-    return Said(word=word, at=at, facts={"partitions": list(partitions)})
+    return Report(event=event, at=at, facts={"partitions": list(partitions)})
 
 
 def bench(rounds: int | None) -> Bench:

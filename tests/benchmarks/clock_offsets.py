@@ -1,7 +1,7 @@
 """Clocks of a worker that the driver can set: the wall clock, and the monotonic clock, which stops during a suspension.
 
-Needs Linux with glibc and a C compiler (`cc`), and no rights beyond that: a preloaded library answers the worker's
-calls. The clocks of all other processes stay as they are.
+A preloaded library answers the worker's calls; the clocks of all other processes do not change. It needs Linux with
+glibc and a C compiler (`cc`), and no special permissions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compiled(folder: Path) -> Path:
     """
     compiler, library = shutil.which("cc"), folder / _LIBRARY
     if compiler is None:
-        raise WorkerFailedError("cc, which compiles clock_offsets.c, is not on the path")
+        raise WorkerFailedError("cc is not on the path; it is needed to compile clock_offsets.c")
     command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SOURCE), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -46,11 +46,11 @@ class ClockOffsets:
         self._library, self._path = library, path
         path.write_bytes(_BOTH.pack(0, 0))
 
-    def command(self, words: Sequence[str]) -> list[str]:
-        """Return a command line whose process has these clocks; its process id is the one of the command."""
-        return ["env", f"LD_PRELOAD={self._library}", f"CLOCK_OFFSETS={self._path}", *words]
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return a command line that runs the command with these clocks, without a process between them."""
+        return ["env", f"LD_PRELOAD={self._library}", f"CLOCK_OFFSETS={self._path}", *command]
 
     def set(self, *, realtime_s: float = 0.0, monotonic_s: float = 0.0) -> None:
         """Set both offsets; the process reads them at once."""
-        with self._path.open("r+b") as file:  # in place: the process has mapped the file
+        with self._path.open("r+b") as file:  # written in place, because the process has mapped the file
             file.write(_BOTH.pack(int(realtime_s * _NS), int(monotonic_s * _NS)))

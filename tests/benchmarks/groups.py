@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.benchmarks.bench import PARTITIONS
-from tests.benchmarks.processes import Said, Worker, WorkerFailedError
+from tests.benchmarks.processes import Report, Worker, WorkerFailedError
 from tests.benchmarks.workers import member
 
 if TYPE_CHECKING:
@@ -65,27 +65,27 @@ class GroupMember:
         """Return the partitions that the member's callbacks report as owned, and since when."""
         return owned_by(self.callbacks())
 
-    def callbacks(self) -> list[Said]:
+    def callbacks(self) -> list[Report]:
         """Return its rebalance callbacks so far."""
-        return self.worker.said("assigned", "revoked", "lost")
+        return self.worker.reports("assigned", "revoked", "lost")
 
     @property
     def moves(self) -> int:
         """Return how many partitions its callbacks have received so far."""
-        return sum(len(said.facts["partitions"]) for said in self.worker.said("assigned"))
+        return sum(len(report.facts["partitions"]) for report in self.worker.reports("assigned"))
 
     def reported(self) -> list[int]:
         """Return the assignment that the consumer itself reports."""
-        before = len(self.worker.said("owns"))
+        before = len(self.worker.reports("owns"))
         self.worker.order("report")
-        self.worker.until(lambda: len(self.worker.said("owns")) > before, _READY_S, "'owns'")
-        partitions: list[int] = self.worker.said("owns")[-1].facts["partitions"]
+        self.worker.until(lambda: len(self.worker.reports("owns")) > before, _READY_S, "'owns'")
+        partitions: list[int] = self.worker.reports("owns")[-1].facts["partitions"]
         return partitions
 
     def progress(self) -> int:
         """Return how many records it has handled, at most half a second ago."""
-        said = self.worker.said("progress")
-        return int(said[-1].facts["count"]) if said else 0
+        reports = self.worker.reports("progress")
+        return int(reports[-1].facts["count"]) if reports else 0
 
     def leave(self) -> None:
         """Close the consumer, receive the member's records, and wait for the process to end."""
@@ -147,7 +147,7 @@ def balanced_at(
     """Return the moment since which each member owns an even share, and all of them own all partitions.
 
     Raises:
-        WorkerFailedError: They do not within the time.
+        WorkerFailedError: The group is not balanced in time.
     """
     give_up_at = time.monotonic() + timeout_s
     while True:
@@ -155,11 +155,11 @@ def balanced_at(
         if is_balanced([share for share, _ in owned], partitions):
             return max(since for _, since in owned)
         if time.monotonic() > give_up_at:
-            words = "\n".join(one.worker.stderr_tail() for one in members)
-            raise WorkerFailedError(f"no balance within {timeout_s} s: {[sorted(has) for has, _ in owned]}\n{words}")
+            errors = "\n".join(one.worker.stderr_tail() for one in members)
+            raise WorkerFailedError(f"no balance within {timeout_s} s: {[sorted(has) for has, _ in owned]}\n{errors}")
         for one in members:
-            if one.worker.said("handled"):
-                raise WorkerFailedError("a member left by itself")
+            if one.worker.reports("handled"):
+                raise WorkerFailedError("a member left without an order")
         time.sleep(check_every_s)
 
 
@@ -169,24 +169,24 @@ def is_balanced(shares: Sequence[frozenset[int]], partitions: int = PARTITIONS) 
     return even and sum(map(len, shares)) == len(frozenset().union(*shares)) == partitions
 
 
-def owned_by(events: Iterable[Said]) -> tuple[frozenset[int], float]:
+def owned_by(events: Iterable[Report]) -> tuple[frozenset[int], float]:
     """Return the partitions that a member owns after these callbacks, and the time of the last change."""
     owned: frozenset[int] = frozenset()
     since = 0.0
     for event in events:
         partitions = frozenset(event.facts["partitions"])
-        after = owned | partitions if event.word == "assigned" else owned - partitions
+        after = owned | partitions if event.event == "assigned" else owned - partitions
         if after != owned:
             owned, since = after, event.at
     return owned, since
 
 
-def assigned_at(events: Iterable[Said]) -> dict[int, float]:
+def assigned_at(events: Iterable[Report]) -> dict[int, float]:
     """Return the partitions that a member owns after these callbacks, each with the time of its callback."""
     owned: dict[int, float] = {}
     for event in events:
         for partition in event.facts["partitions"]:
-            if event.word == "assigned":
+            if event.event == "assigned":
                 owned[partition] = event.at
             else:
                 owned.pop(partition, None)
@@ -194,10 +194,10 @@ def assigned_at(events: Iterable[Said]) -> dict[int, float]:
 
 
 def first_record_at(records: Iterable[Record], share: Mapping[int, float]) -> float:
-    """When a member handled the first record of a partition that it had by then; what it had before does not count.
+    """Return when a member handled the first record of a partition after the assignment of that partition.
 
     Raises:
-        WorkerFailedError: it handled none.
+        WorkerFailedError: The member handled no such record.
     """
     moments = [one.handled_at for one in records if one.handled_at >= share.get(one.partition, float("inf"))]
     if not moments:
@@ -218,9 +218,9 @@ class Handover:
     """The change of one partition's owner.
 
     Attributes:
-        partition: Which.
-        standstill_s: Last record at the old owner to first record at the new one; below zero where both had it.
-        oldest_s: How old the first record at the new owner was when it was handled.
+        partition: The partition's number.
+        standstill_s: Last record at the old owner to first record at the new one; negative if both owned it at once.
+        oldest_s: The age of the first record at the new owner when it was handled.
     """
 
     partition: int
@@ -229,10 +229,10 @@ class Handover:
 
 
 def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable[int]) -> list[Handover]:
-    """How partitions went from one member to another, from what both handled around that change and no other.
+    """Return the changes of these partitions from one member to another; the records must be those around one change.
 
     Raises:
-        WorkerFailedError: One of the two handled nothing of a partition.
+        WorkerFailedError: One of the two members handled no record of a partition.
     """
     last = {record.partition: record for record in sorted(old, key=lambda record: record.handled_at)}
     first = {record.partition: record for record in sorted(new, key=lambda record: -record.handled_at)}
@@ -250,10 +250,10 @@ def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable
 
 
 def longest_gaps(records: Iterable[Record], began_at: float, ended_at: float) -> dict[int, float]:
-    """For each partition the longest time without a record between two moments, at any member.
+    """Return for each partition the longest time without a record at any member, between two moments.
 
-    A silence that began before, or that went on afterwards, counts as far as it lies between the moments. Every
-    partition of the records is there, one that was silent all the time with all of it.
+    The part of a gap outside of the two moments does not count. The result contains every partition of the records; a
+    partition without a record between the moments has the whole time.
     """
     moments: dict[int, list[float]] = {}
     for record in records:

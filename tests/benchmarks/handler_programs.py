@@ -1,4 +1,4 @@
-"""The programs that figures about handlers compare: how each is started, and what it measured."""
+"""The programs that the figures about handlers compare: their command lines and their measurements."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _OURS = (Program.THREADS, Program.COROUTINES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a program does in one process: it processes a topic once for each run.
+    """The task of a program in one process: it processes a topic once for each run.
 
     Attributes:
-        topic: What it reads.
-        records: How many records it has.
+        topic: The topic to read.
+        records: The number of records in the topic.
         wait_s: How long each handler waits.
         concurrency: How many handlers may run at the same time.
         order: The order of a `Processor`; Parallel Consumer always orders by key.
@@ -57,14 +57,14 @@ def side_of(bench: Bench, label: str) -> Side:
 
 
 def command_of(bench: Bench, side: Side, task: Task, folder: Path, groups: list[str], ledger: str = "") -> list[str]:
-    """Return the command line of a program; `folder` has compiled classes.
+    """Return the command line of a program; compiled classes are written to `folder`.
 
     Raises:
-        WorkerFailedError: Its language or libraries are missing.
+        WorkerFailedError: The program's interpreter, compiler or libraries are missing.
     """
     if side.label == PARALLEL_CONSUMER:
-        words = (task.topic, str(task.records), str(round(task.wait_s * 1000)), str(task.concurrency))
-        return parallel_consumer_command(folder, bench.bootstrap, *words, *groups)
+        arguments = (task.topic, str(task.records), str(round(task.wait_s * 1000)), str(task.concurrency))
+        return parallel_consumer_command(folder, bench.bootstrap, *arguments, *groups)
     config = {name: value for name, value in bench.config(side, "").items() if name != "group.id"}
     job = handlers.Job(
         program=side.label,
@@ -91,13 +91,13 @@ def measured_runs(bench: Bench, side: Side, task: Task, folder: Path, timeout_s:
     """Run a program once and return the facts of each of its runs; each committed all records.
 
     Raises:
-        WorkerFailedError: It failed, took too long, or did not commit the end of each partition.
+        WorkerFailedError: The program failed, took too long, or did not commit the end of each partition.
     """
     groups = [bench.group(side) for _ in range(task.runs)]
     with Worker(side.label, command=command_of(bench, side, task, folder, groups)) as worker:
-        worker.until(lambda: len(worker.said("measured")) == task.runs, timeout_s, f"'measured' {task.runs} times")
+        worker.until(lambda: len(worker.reports("measured")) == task.runs, timeout_s, f"'measured' {task.runs} times")
         worker.wait()
-        facts = [said.facts for said in worker.said("measured")]
+        facts = [report.facts for report in worker.reports("measured")]
     if side.label != Program.ASYNCIO:
         for group in groups:
             if (missing := uncommitted(bench, group, task.topic)) != 0:
@@ -111,5 +111,5 @@ def uncommitted(bench: Bench, group: str, topic: str) -> int:
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
     total = sum(found.result().offset for found in ends.values())
-    (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
-    return total - sum(max(one.offset, 0) for one in asked.result().topic_partitions)
+    (offsets,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
+    return total - sum(max(one.offset, 0) for one in offsets.result().topic_partitions)

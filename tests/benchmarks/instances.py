@@ -1,4 +1,4 @@
-"""Static members, each an instance id and its successive processes, and the partitions that moved."""
+"""Static members, each an instance id with its successive processes, and the partitions that moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.groups import is_balanced, owned_by
-from tests.benchmarks.processes import Said, Worker, WorkerFailedError
+from tests.benchmarks.processes import Report, Worker, WorkerFailedError
 from tests.benchmarks.workers.instance import Job
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
 
 NOT_WITH_USERS = ["hypothesis"]
-"""kio imports it where it is installed, as it is for the tests and is not for users (see the figure `start`)."""
+"""kio imports it if it is installed; the tests install it and users do not (see the figure `start`)."""
 
 _BALANCE_S = 90.0
 _LEAVE_S = 60.0
-_GLANCE_S = 0.01
+_CHECK_EVERY_S = 0.01
 _CALLBACKS = ("assigned", "revoked", "lost")
 
 
@@ -33,7 +33,7 @@ _CALLBACKS = ("assigned", "revoked", "lost")
 class Steps:
     """The times of a process's first steps, in seconds since its start.
 
-    `cpu_s` is what its process had computed by its first record, which another one's load does not stretch.
+    `cpu_s` is the processor time of its process until the first record, which is independent of other processes.
     """
 
     running: float
@@ -45,11 +45,11 @@ class Steps:
 
     @property
     def from_constructor(self) -> float:
-        """Constructor to first record."""
+        """The time from the constructor to the first record."""
         return self.first_record - self.constructing
 
 
-class Lifetime:
+class InstanceProcess:
     """One process of an instance."""
 
     def __init__(self, kind: str, job: Job) -> None:
@@ -60,65 +60,65 @@ class Lifetime:
         self.worker = self._process.enter_context(Worker(kind, job))
 
     def kill(self) -> float:
-        """Kill it as `kill -9` does, and return as soon as it is gone; the moment of the signal."""
+        """Kill the process as `kill -9` does and wait for its end; return the time of the signal."""
         self.killed_at = time.monotonic()
         self._process.close()
         return self.killed_at
 
     def leave(self) -> float:
-        """Close its consumer and wait for its end; the moment at which it began to close."""
+        """Close the consumer and wait for the end of the process; return when the consumer began to close."""
         self.worker.end(_LEAVE_S)
         self._process.close()
-        return self.worker.said("leaving")[-1].at
+        return self.worker.reports("leaving")[-1].at
 
     def owned(self) -> frozenset[int]:
-        """What its callbacks say that it owns."""
+        """Return the partitions that its callbacks report as owned."""
         return owned_by(self.callbacks())[0]
 
-    def callbacks(self) -> list[Said]:
-        """Its rebalance callbacks so far."""
-        return self.worker.said(*_CALLBACKS)
+    def callbacks(self) -> list[Report]:
+        """Return its rebalance callbacks so far."""
+        return self.worker.reports(*_CALLBACKS)
 
     @property
     def constructing_at(self) -> float:
-        """The moment at which its consumer began to be made."""
+        """The time at which the constructor of its consumer was called."""
         return self._first("constructing")
 
     def steps(self, timeout_s: float) -> Steps:
-        """Its way to the first record, as soon as it is there.
+        """Wait for the first record; return the times of the steps until then.
 
         Raises:
-            WorkerFailedError: None came in time, or the consumer failed permanently before.
+            WorkerFailedError: The process received no record in time, or the consumer failed permanently before.
         """
         self.worker.until(lambda: bool(self.firsts() or self.fatal()), timeout_s, "'first'")
         if not self.firsts():
-            raise WorkerFailedError(f"no record: {self.fatal()[0].facts['words']}")
-        moments = {word: self._first(word) for word in ("running", "constructing", "constructed", "assigned")}
-        since = {word: at - self.started_at for word, at in moments.items()}
-        first = self.worker.said("first")[0]
+            raise WorkerFailedError(f"no record: {self.fatal()[0].facts['message']}")
+        moments = {event: self._first(event) for event in ("running", "constructing", "constructed", "assigned")}
+        since = {event: at - self.started_at for event, at in moments.items()}
+        first = self.worker.reports("first")[0]
         return Steps(**since, first_record=first.at - self.started_at, cpu_s=first.facts["cpu_s"])
 
     def firsts(self) -> dict[int, float]:
-        """When the first record of each partition came."""
-        return {said.facts["partition"]: said.at for said in self.worker.said("first")}
+        """Return the time of the first record of each partition."""
+        return {report.facts["partition"]: report.at for report in self.worker.reports("first")}
 
-    def fatal(self) -> list[Said]:
-        """The errors after which its consumer does nothing any more."""
-        return [said for said in self.worker.said("error") if said.facts["is_fatal"]]
+    def fatal(self) -> list[Report]:
+        """Return the fatal errors, after which its consumer does not work any more."""
+        return [report for report in self.worker.reports("error") if report.facts["is_fatal"]]
 
-    def _first(self, word: str) -> float:
-        """The first moment of a word; an assignment of nothing is none."""
-        said = [one for one in self.worker.said(word) if word != "assigned" or one.facts["partitions"]]
-        return said[0].at
+    def _first(self, event: str) -> float:
+        """Return the time of the first event of this kind; empty assignments do not count."""
+        reports = [one for one in self.worker.reports(event) if event != "assigned" or one.facts["partitions"]]
+        return reports[0].at
 
 
 class Instance:
-    """One instance id; `life` is its current process."""
+    """One instance id; `process` is its current process."""
 
     def __init__(self, kind: str, job: Job) -> None:
         self._kind = kind
         self._job = job
-        self.lives: list[Lifetime] = []
+        self.processes: list[InstanceProcess] = []
 
     @property
     def name(self) -> str:
@@ -126,16 +126,16 @@ class Instance:
         return self._job.config["group.instance.id"]
 
     @property
-    def life(self) -> Lifetime:
-        """The latest one."""
-        return self.lives[-1]
+    def process(self) -> InstanceProcess:
+        """The latest process."""
+        return self.processes[-1]
 
-    def start(self) -> Lifetime:
-        """A new life, which begins now."""
-        number = len(self.lives)
+    def start(self) -> InstanceProcess:
+        """Start a new process."""
+        number = len(self.processes)
         ledger = f"{self._job.ledger}-{number}" if self._job.ledger else ""
-        self.lives.append(Lifetime(self._kind, replace(self._job, ledger=ledger)))
-        return self.life
+        self.processes.append(InstanceProcess(self._kind, replace(self._job, ledger=ledger)))
+        return self.process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +143,8 @@ class Movement:
     """The changes in the group after a crash or a bounce of one instance.
 
     Attributes:
-        partitions: Those that the instance had and has no more, or the other way round, and those that the others'
-            callbacks name.
-        callbacks: How often a rebalance callback was called at the others.
+        partitions: The partitions that the instance lost or got, and those in the callbacks of the other members.
+        callbacks: The number of rebalance callbacks at the other members.
     """
 
     partitions: frozenset[int]
@@ -153,12 +152,12 @@ class Movement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Snapshot:
     """The state of the group before a change to one of its instances."""
 
     instance: Instance
     owned: frozenset[int]
-    heard: dict[str, int]
+    callbacks: dict[str, int]
 
 
 class StaticGroup:
@@ -203,53 +202,55 @@ class StaticGroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for life in self.lives():
-            life.kill()
+        for process in self.processes():
+            process.kill()
         self._folder.cleanup()
 
-    def lives(self) -> list[Lifetime]:
-        """All of them, in the order of their start."""
-        return sorted((life for one in self.instances for life in one.lives), key=lambda life: life.started_at)
+    def processes(self) -> list[InstanceProcess]:
+        """Return the processes of all instances in the order of their start."""
+        return sorted(
+            (process for one in self.instances for process in one.processes), key=lambda process: process.started_at
+        )
 
     def begin(self) -> None:
-        """Start every member and return when they own everything evenly and each has had a record.
+        """Start every member and wait until all own even shares and each has received a record.
 
         Raises:
-            WorkerFailedError: They do not.
+            WorkerFailedError: The group is not balanced in time.
         """
         for instance in self.instances:
             instance.start()
         give_up_at = time.monotonic() + _BALANCE_S
         for instance in self.instances:
-            instance.life.steps(_BALANCE_S)
-        while not is_balanced([one.life.owned() for one in self.instances], self._partitions):
+            instance.process.steps(_BALANCE_S)
+        while not is_balanced([one.process.owned() for one in self.instances], self._partitions):
             if time.monotonic() > give_up_at:
-                shares = [sorted(one.life.owned()) for one in self.instances]
+                shares = [sorted(one.process.owned()) for one in self.instances]
                 raise WorkerFailedError(f"no balance within {_BALANCE_S} s: {shares}")
-            time.sleep(_GLANCE_S)
+            time.sleep(_CHECK_EVERY_S)
 
-    def picture(self, instance: Instance) -> Picture:
-        """How things are now, to be compared with what comes."""
-        heard = {one.name: len(one.life.callbacks()) for one in self.instances if one is not instance}
-        return Picture(instance=instance, owned=instance.life.owned(), heard=heard)
+    def snapshot(self, instance: Instance) -> Snapshot:
+        """Return the current state of the group, for a comparison with a later one."""
+        callbacks = {one.name: len(one.process.callbacks()) for one in self.instances if one is not instance}
+        return Snapshot(instance=instance, owned=instance.process.owned(), callbacks=callbacks)
 
-    def movement(self, before: Picture) -> Movement:
+    def movement(self, before: Snapshot) -> Movement:
         """Return the changes since a snapshot; only its instance may have started again."""
-        calls = [call for one in self.instances for call in self._heard_since(one, before)]
-        return moved(before.owned, before.instance.life.owned(), calls)
+        calls = [call for one in self.instances for call in self._callbacks_since(one, before)]
+        return moved(before.owned, before.instance.process.owned(), calls)
 
     @staticmethod
-    def _heard_since(one: Instance, before: Picture) -> Sequence[Said]:
-        return one.life.callbacks()[before.heard[one.name] :] if one.name in before.heard else ()
+    def _callbacks_since(one: Instance, before: Snapshot) -> Sequence[Report]:
+        return one.process.callbacks()[before.callbacks[one.name] :] if one.name in before.callbacks else ()
 
     def errors(self) -> list[str]:
-        """What the consumers complained of, and how many of them did."""
-        said = [one.facts["words"] for life in self.lives() for one in life.worker.said("error")]
-        return [f"{said.count(words)} x {words}" for words in sorted(set(said))]
+        """Return the errors that the consumers reported, each with the number of processes."""
+        found = [one.facts["message"] for process in self.processes() for one in process.worker.reports("error")]
+        return [f"{found.count(message)} x {message}" for message in sorted(set(found))]
 
 
-def moved(had: frozenset[int], has: frozenset[int], calls: Iterable[Said]) -> Movement:
+def moved(had: frozenset[int], has: frozenset[int], calls: Iterable[Report]) -> Movement:
     """Return the moved partitions from an instance's shares before and after, and from the others' callbacks."""
-    heard = list(calls)
-    named = frozenset(partition for call in heard for partition in call.facts["partitions"])
-    return Movement(partitions=(had ^ has) | named, callbacks=len(heard))
+    callbacks = list(calls)
+    named = frozenset(partition for call in callbacks for partition in call.facts["partitions"])
+    return Movement(partitions=(had ^ has) | named, callbacks=len(callbacks))

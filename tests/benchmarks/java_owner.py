@@ -24,7 +24,7 @@ def compile_worker(folder: Path, program: str) -> None:
     """Compile one of the programs into a folder.
 
     Raises:
-        WorkerFailedError: The compiler or Kafka's jars are missing, or it failed; the message has the output.
+        WorkerFailedError: The compiler or Kafka's jars are missing, or the compiler failed; the message has its output.
     """
     try:
         compile_program(program, folder)
@@ -35,8 +35,8 @@ def compile_worker(folder: Path, program: str) -> None:
 def owner_command(folder: Path, job: owner.Job) -> list[str]:
     """Return the command line of a compiled owner."""
     clock_offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    words = [job.topic, str(int(job.pace_s * 1000)), f"{clock_offset:.6f}"]
-    return program_command(OWNER, folder, [*words, *_properties(job.config)])
+    arguments = [job.topic, str(int(job.pace_s * 1000)), f"{clock_offset:.6f}"]
+    return program_command(OWNER, folder, [*arguments, *_properties(job.config)])
 
 
 def ownership_command(folder: Path, job: ownership.Job) -> list[str]:

@@ -1,4 +1,4 @@
-"""The ledgers of members that were killed, and the loss and repetition that follow from them. Calculations only."""
+"""The ledgers of killed members, and the lost and repeated records that follow from them. Calculations only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
+class Ledger:
     """The ledger of one process.
 
     Attributes:
         handled: The moment and the number of each record, in the order of handling.
-        committed: How many of them, from the first on, the broker has confirmed as committed.
-        killed_at: When it was killed; None for a life that closed its consumer.
+        committed: How many of them, counted from the first one, are committed at the broker.
+        killed_at: When the process was killed; None if it closed its consumer.
     """
 
     handled: tuple[tuple[float, int], ...]
@@ -35,12 +35,12 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The records 0 to total - 1 in all ledgers together.
+    """The outcome of the records 0 to total - 1 in all ledgers together.
 
     Attributes:
         lost: The number of records that no member handled.
-        twice: For each life how many records that it had in flight when it was killed were handled once more.
-        unexplained: How many times a record was handled again that no killed life had in flight.
+        twice: For each process, how many of its records in flight at its kill were handled again.
+        unexplained: How many times a record was handled again that no killed process had in flight.
     """
 
     lost: int
@@ -48,7 +48,7 @@ class Account:
     unexplained: int
 
 
-def read(path: Path, killed_at: float | None) -> Chapter:
+def read(path: Path, killed_at: float | None) -> Ledger:
     """Return a process's ledger without an incomplete last entry; a process without a ledger handled nothing."""
     content = path.read_bytes() if path.exists() else b""
     handled: list[tuple[float, int]] = []
@@ -59,28 +59,28 @@ def read(path: Path, killed_at: float | None) -> Chapter:
         elif kind == COMMITTED:
             committed = len(handled)
         else:
-            raise ValueError(f"{path} holds an entry of the unknown kind {kind!r}")
-    return Chapter(handled=tuple(handled), committed=committed, killed_at=killed_at)
+            raise ValueError(f"{path} contains an entry of the unknown kind {kind!r}")
+    return Ledger(handled=tuple(handled), committed=committed, killed_at=killed_at)
 
 
-def account(chapters: Sequence[Chapter], total: int) -> Account:
+def account(ledgers: Sequence[Ledger], total: int) -> Account:
     """Return the outcome of each record.
 
-    A repetition is explained by the life that handled the record last before, if that one was killed by then and had
-    not committed the record.
+    A repetition is explained if the process that handled the record before was killed in the meantime and had not
+    committed the record.
     """
-    twice = [0] * len(chapters)
+    twice = [0] * len(ledgers)
     unexplained = 0
     last: dict[int, tuple[int, int]] = {}
     entries = itertools.chain.from_iterable(
-        ((at, number, place, position) for position, (at, number) in enumerate(chapter.handled))
-        for place, chapter in enumerate(chapters)
+        ((at, number, place, position) for position, (at, number) in enumerate(ledger.handled))
+        for place, ledger in enumerate(ledgers)
     )
     for at, number, place, position in sorted(entries, key=lambda entry: (entry[0], entry[2], entry[3])):
         if number in last:
             before, where = last[number]
-            killed_at = chapters[before].killed_at
-            if killed_at is not None and killed_at <= at and where >= chapters[before].committed:
+            killed_at = ledgers[before].killed_at
+            if killed_at is not None and killed_at <= at and where >= ledgers[before].committed:
                 twice[before] += 1
             else:
                 unexplained += 1

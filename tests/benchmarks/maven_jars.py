@@ -44,7 +44,7 @@ def jars_of(name: str, group: str, artifact: str, version: str, only: Sequence[s
 def _fetch(kept: Path, pom: str, only: Sequence[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise WorkerFailedError(f"the jars are not in {kept}, and mvn, which fetches them, is not installed")
+        raise WorkerFailedError(f"the jars are not in {kept}, and mvn is not installed; install Maven to download them")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as folder:
         scratch = kept.parent / folder
@@ -57,5 +57,5 @@ def _fetch(kept: Path, pom: str, only: Sequence[str]) -> None:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False)
         if run.returncode:
             raise WorkerFailedError(f"Maven could not fetch {kept.name}: {run.stdout}{run.stderr}")
-        with suppress(OSError):  # another process may have been first; its jars are equal
+        with suppress(OSError):  # another process may have downloaded the same jars first
             output.rename(kept)

@@ -1,4 +1,4 @@
-"""Confluent's Parallel Consumer for Java, to compare with: its jars, and a program that is compiled here."""
+"""Confluent's Parallel Consumer for Java, for comparison: its jars, and a program that is compiled for each run."""
 
 from __future__ import annotations
 

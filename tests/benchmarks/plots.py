@@ -1,4 +1,4 @@
-"""The picture of a figure: a panel for each unit, with a row of points for each series and a line for each bound."""
+"""The plot of a figure: a panel for each unit, with a row of points for each series and a line for each bound."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _points(axes: Axes, rows: Sequence[Series]) -> None:
         summary = series.summary
         if summary is not None:
             axes.plot([summary.median] * 2, [place - 0.3, place + 0.3], color="black", lw=2)
-            words = f"median {summary.median:.3g}, p90 {summary.p90:.3g} (n={summary.n})"
-            axes.annotate(words, (1.01, place), xycoords=("axes fraction", "data"), va="center")
+            text = f"median {summary.median:.3g}, p90 {summary.p90:.3g} (n={summary.n})"
+            axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center")
     axes.set_yticks(range(len(rows)), [series.label for series in rows])
     axes.set_ylim(len(rows) - 0.5, -1)
     values = [value for series in rows for value in series.values]

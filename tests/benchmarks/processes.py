@@ -1,6 +1,7 @@
 """A worker process as the driver controls it: it receives orders as lines and reports events with their times.
 
-A worker that ends in any way but its own is a failure with the end of its stderr, at the one who waits for it.
+If a worker ends with an error or without the expected report, the waiting caller gets an error with the end of the
+worker's stderr.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class WorkerFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Report:
     """One report of a worker."""
 
-    word: str
+    event: str
     at: float
     facts: dict[str, Any]
 
@@ -63,7 +64,7 @@ class Worker:
             stderr=self._stderr,
             cwd=_PROJECT,
         )
-        self._said: list[Said] = []
+        self._reports: list[Report] = []
         self._has_ended = False
         self._news = threading.Condition()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -86,27 +87,27 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
-    def said(self, *words: str) -> list[Said]:
-        """Return its reports so far, optionally only those with these words."""
+    def reports(self, *events: str) -> list[Report]:
+        """Return its reports so far, optionally only those of these events."""
         with self._news:
-            return [said for said in self._said if not words or said.word in words]
+            return [report for report in self._reports if not events or report.event in events]
 
-    def order(self, word: str) -> float:
+    def order(self, order: str) -> float:
         """Send an order; return the time at which it was sent."""
         try:
-            self._process.stdin.write(word.encode() + b"\n")
+            self._process.stdin.write(order.encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise WorkerFailedError(f"{self.name} is gone: {self.stderr_tail()}") from error
+            raise WorkerFailedError(f"{self.name} has ended: {self.stderr_tail()}") from error
         return time.monotonic()
 
-    def expect(self, word: str, timeout_s: float) -> Said:
-        """Return the latest report with this word; wait for the first one."""
-        self.until(lambda: any(said.word == word for said in self._said), timeout_s, f"'{word}'")
-        return self.said(word)[-1]
+    def expect(self, event: str, timeout_s: float) -> Report:
+        """Return the latest report of this event; wait for the first report."""
+        self.until(lambda: any(report.event == event for report in self._reports), timeout_s, f"'{event}'")
+        return self.reports(event)[-1]
 
     def until(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Return as soon as the condition holds; it is checked after each report of the worker.
@@ -119,13 +120,13 @@ class Worker:
             if holds():
                 return
             reason = "it ended" if self._has_ended else f"not within {timeout_s:.0f} s"
-        raise WorkerFailedError(f"{self.name} never said {what} ({reason}): {self.stderr_tail()}")
+        raise WorkerFailedError(f"{self.name} never reported {what} ({reason}): {self.stderr_tail()}")
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
         """Order the worker to end and wait for it.
 
         Raises:
-            WorkerFailedError: It ended by an error or not at all.
+            WorkerFailedError: The worker ended with an error, or did not end in time.
         """
         with suppress(WorkerFailedError):
             self.order("end")
@@ -135,12 +136,12 @@ class Worker:
         """Wait for the end of the worker.
 
         Raises:
-            WorkerFailedError: It ended by an error or not at all.
+            WorkerFailedError: The worker ended with an error, or did not end in time.
         """
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise WorkerFailedError(f"{self.name} does not end: {self.stderr_tail()}") from error
+            raise WorkerFailedError(f"{self.name} did not end in {timeout_s:.0f} s: {self.stderr_tail()}") from error
         self._listener.join()
         if code != 0:
             raise WorkerFailedError(f"{self.name} ended with code {code}: {self.stderr_tail()}")
@@ -154,20 +155,20 @@ class Worker:
     def _listen(self) -> None:
         for line in self._process.stdout:
             facts = json.loads(line)
-            said = Said(word=facts.pop("word"), at=facts.pop("at"), facts=facts)
+            report = Report(event=facts.pop("event"), at=facts.pop("at"), facts=facts)
             with self._news:
-                self._said.append(said)
+                self._reports.append(report)
                 self._news.notify_all()
         with self._news:
             self._has_ended = True
             self._news.notify_all()
 
 
-def run_worker(name: str, job: Any, timeout_s: float) -> Said:
+def run_worker(name: str, job: Any, timeout_s: float) -> Report:
     """Run a worker that measures one thing, and return its measurement.
 
     Raises:
-        WorkerFailedError: It did not.
+        WorkerFailedError: The worker failed or sent no measurement in time.
     """
     with Worker(name, job) as worker:
         measured = worker.expect("measured", timeout_s)

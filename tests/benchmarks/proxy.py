@@ -53,7 +53,7 @@ class CountingProxy:
 
     @property
     def port(self) -> int:
-        """Its own port."""
+        """The proxy's port."""
         return self._own_port
 
     @property
@@ -76,7 +76,7 @@ class CountingProxy:
         broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
         ways = [
             asyncio.ensure_future(way)
-            for way in (self._requests(reader, broker_writer), self._answers(broker_reader, writer))
+            for way in (self._requests(reader, broker_writer), self._responses(broker_reader, writer))
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +94,7 @@ class CountingProxy:
                 writer.write(size + frame)
                 await writer.drain()
 
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 size = await reader.readexactly(_SIZE.size)

@@ -47,9 +47,9 @@ class Series:
     """All measurements of one quantity on one side, including the failed ones.
 
     Attributes:
-        label: What was measured, and whose it is.
-        unit: Of every value.
-        is_ours: Whether a failure in it fails the bounds that rest on it.
+        label: The measured quantity and the side.
+        unit: The unit of every value.
+        is_ours: Whether a failed measurement fails the bounds that depend on this series.
     """
 
     label: str
@@ -89,9 +89,9 @@ class Series:
 class Verdict(Enum):
     """The verdict on a bound."""
 
-    PASS = "PASS"  # noqa: S105 - a word in a table
+    PASS = "PASS"  # noqa: S105 - a verdict, not a password
     FAIL = "FAIL"
-    #: The limit lies within what chance alone makes of the measurement: more rounds, or a quieter machine, would tell.
+    #: The limit lies within the range of chance: more rounds, or a quieter machine, would decide it.
     UNDECIDED = "UNDECIDED"
 
 
@@ -112,14 +112,14 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def at_most(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
+def at_most(bound: str, measured: float | None, limit: float, unit: str, depends_on: Sequence[Series] = ()) -> Check:
     """Check that a value does not exceed its limit."""
-    return _check(bound, measured, limit, unit, rests_on, lambda value: value <= limit)
+    return _check(bound, measured, limit, unit, depends_on, lambda value: value <= limit)
 
 
-def at_least(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
+def at_least(bound: str, measured: float | None, limit: float, unit: str, depends_on: Sequence[Series] = ()) -> Check:
     """Check that a value is not below its limit."""
-    return _check(bound, measured, limit, unit, rests_on, lambda value: value >= limit)
+    return _check(bound, measured, limit, unit, depends_on, lambda value: value >= limit)
 
 
 def _check(
@@ -127,31 +127,31 @@ def _check(
     measured: float | None,
     limit: float,
     unit: str,
-    rests_on: Sequence[Series],
+    depends_on: Sequence[Series],
     holds: Callable[[float], bool],
 ) -> Check:
-    failed = [f"{len(series.failures)} failed in '{series.label}'" for series in rests_on if series.failures]
-    ours_failed = any(series.failures for series in rests_on if series.is_ours)
-    words = ["not measured" if measured is None else amount(measured, unit), f"limit {amount(limit, unit)}", *failed]
+    failed = [f"{len(series.failures)} failed in '{series.label}'" for series in depends_on if series.failures]
+    ours_failed = any(series.failures for series in depends_on if series.is_ours)
+    parts = ["not measured" if measured is None else amount(measured, unit), f"limit {amount(limit, unit)}", *failed]
     passes = measured is not None and not ours_failed and holds(measured)
     verdict = Verdict.PASS if passes else Verdict.FAIL
-    return Check(bound=bound, measured="; ".join(words), verdict=verdict, limit=limit, unit=unit)
+    return Check(bound=bound, measured="; ".join(parts), verdict=verdict, limit=limit, unit=unit)
 
 
 def ratio_at_least(
-    bound: str, ratios: Sequence[float], limit: float, rests_on: Sequence[Series], unit: str = "x raw"
+    bound: str, ratios: Sequence[float], limit: float, depends_on: Sequence[Series], unit: str = "x raw"
 ) -> Check:
     """Check that the median of paired ratios is not below its limit; it may be undecided."""
-    strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, unit, rests_on)
-    return _judged_by(median_interval(ratios), strict, rests_on, lambda _, most: most >= limit)
+    strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, unit, depends_on)
+    return _judged_by(median_interval(ratios), strict, depends_on, lambda _, most: most >= limit)
 
 
 def differences_at_most(
-    bound: str, differences: Sequence[float], limit: float, unit: str, rests_on: Sequence[Series]
+    bound: str, differences: Sequence[float], limit: float, unit: str, depends_on: Sequence[Series]
 ) -> Check:
     """Check that the median of paired differences does not exceed its limit; it may be undecided."""
-    strict = at_most(bound, statistics.median(differences) if differences else None, limit, unit, rests_on)
-    return _judged_by(median_interval(differences), strict, rests_on, lambda least, _: least <= limit)
+    strict = at_most(bound, statistics.median(differences) if differences else None, limit, unit, depends_on)
+    return _judged_by(median_interval(differences), strict, depends_on, lambda least, _: least <= limit)
 
 
 def median_above_at_most(bound: str, ours: Series, raw: Series, limit: float, unit: str) -> Check:
@@ -162,7 +162,7 @@ def median_above_at_most(bound: str, ours: Series, raw: Series, limit: float, un
 def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:
     """Check that our median does not exceed a multiple of raw's; it may be undecided.
 
-    The values are not paired: their chance parts, such as the phase of a heartbeat, are independent on each side.
+    The values are not paired: their random parts, such as the phase of a heartbeat, are independent on each side.
     """
     measured = quotient(median_of(ours), median_of(raw))
     strict = at_most(bound, measured, limit, "x raw", [ours, raw])
@@ -173,16 +173,16 @@ def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Chec
 def _judged_by(
     interval: tuple[float, float] | None,
     strict: Check,
-    rests_on: Sequence[Series],
+    depends_on: Sequence[Series],
     may_hold: Callable[[float, float], bool],
 ) -> Check:
-    """What the interval makes of a strict verdict: chance excuses a miss, and no measurement of ours that failed."""
+    """Return the verdict undecided if chance can explain a missed bound; failed measurements of ours still fail it."""
     if interval is None:
         return strict
-    words = f"{strict.measured}; 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
-    ours_failed = any(series.failures for series in rests_on if series.is_ours)
+    text = f"{strict.measured}; 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
+    ours_failed = any(series.failures for series in depends_on if series.is_ours)
     is_undecided = strict.verdict is Verdict.FAIL and may_hold(*interval) and not ours_failed
-    return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
+    return replace(strict, measured=text, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
 
 
 def quotient(left: float | None, right: float | None) -> float | None:
@@ -191,9 +191,9 @@ def quotient(left: float | None, right: float | None) -> float | None:
 
 
 def quotient_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float] | None:
-    """The interval that the quotient of the medians lies in with about 95 % confidence; None for too few values.
+    """Return an interval with about 95 % confidence for the quotient of the medians; None for too few values.
 
-    By resampling each side independently (a percentile bootstrap); the same values always give the same interval.
+    The method resamples each side independently (a percentile bootstrap). Equal values always give equal intervals.
     """
     if min(len(left), len(right)) < _FEWEST_TO_RESAMPLE or min(right) <= 0:
         return None
@@ -207,9 +207,10 @@ def quotient_interval(left: Sequence[float], right: Sequence[float]) -> tuple[fl
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The interval that holds the true median with at least 95 % confidence; None for too few values.
+    """Return an interval that contains the true median with at least 95 % confidence; None for too few values.
 
-    By order statistics: each value is below the true median with a chance of one half, whatever the distribution.
+    The method uses order statistics: each value is below the true median with probability one half, in any
+    distribution.
     """
     ordered = sorted(values)
     n = len(ordered)

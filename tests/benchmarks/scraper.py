@@ -1,6 +1,6 @@
 """A simulated kubelet and Prometheus that repeatedly request a worker's readiness and metrics.
 
-They run in the driver, so that what is measured is what a process pays for answering.
+They run in the driver, so that the measured process has only the cost of the responses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 EVERY_S = 5.0
 PATHS = ("/readyz", "/metrics")
-"""A consumer that joins is not ready; its metrics are there at any time."""
+"""A consumer that joins is not ready; its metrics are available at any time."""
 
-_GLANCE_S = 0.05
+_CHECK_EVERY_S = 0.05
 _TIMEOUT_S = 10.0
 
 
 class Scraper:
     """Scrapes a process after `first_s` and then every five seconds until the end of its context.
 
-    A process that is gone is not asked; one that does not listen yet is asked once it does. Where the metrics were
-    refused, the end of its context fails.
+    It skips a process that has ended, and a process that does not listen yet. If a request for metrics received an
+    error status, the end of the context raises `WorkerFailedError`.
     """
 
     def __init__(self, pid: int, first_s: float = 0.0) -> None:
@@ -52,29 +52,29 @@ class Scraper:
         self._is_over.set()
         self._thread.join()
         if self._refused and error is None:
-            raise WorkerFailedError(f"process {self._pid} did not give its metrics: {self._refused}")
+            raise WorkerFailedError(f"process {self._pid} did not return its metrics: {self._refused}")
 
-    def await_answer(self) -> None:
+    def await_response(self) -> None:
         """Wait until each request received one response.
 
         Raises:
-            WorkerFailedError: it was not, in time.
+            WorkerFailedError: A request received no response in time.
         """
         if not self._has_answered.wait(self._first_s + 2 * _TIMEOUT_S):
-            raise WorkerFailedError(f"process {self._pid} answered nobody")
+            raise WorkerFailedError(f"process {self._pid} did not respond")
 
     def _run(self) -> None:
         port = None
         while port is None:
-            if self._is_over.wait(_GLANCE_S):
+            if self._is_over.wait(_CHECK_EVERY_S):
                 return
             port = listening_port(self._pid)
         wait_s = self._first_s
         while not self._is_over.wait(wait_s):
             began = time.monotonic()
             try:
-                statuses = [_ask(port, path) for path in PATHS]
-            except OSError:  # it ends, and listens no more
+                statuses = [_get(port, path) for path in PATHS]
+            except OSError:  # the process ends and no longer listens
                 return
             self._refused += [status for status in statuses[1:] if status != HTTPStatus.OK]
             self.answered += 1
@@ -92,7 +92,7 @@ def listening_port(pid: int) -> int | None:
     return ports[0] if ports else None
 
 
-def _ask(port: int, path: str) -> int:
+def _get(port: int, path: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)

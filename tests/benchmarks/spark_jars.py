@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.benchmarks.maven_jars import jars_of
 
 CONNECTOR_VERSION = "4.0.0"
-"""The newest one that Maven resolves as a whole; it is for pyspark of the same version."""
+"""The newest release whose dependencies Maven can all resolve; it is for pyspark of the same version."""
 
-# Whatever else it depends on (Scala, Spark's own jars, lz4, snappy, zstd) is in pyspark, and must not be there twice.
+# pyspark contains the other dependencies (Scala, Spark's own jars, lz4, snappy, zstd); they must not be loaded twice.
 _ARTIFACTS = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
 
 

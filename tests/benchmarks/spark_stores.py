@@ -33,7 +33,7 @@ def store_of(sink: str, bootstrap: str, partitions: int) -> Iterator[Store]:
     """Create a store: a folder, a table, or a topic with this number of partitions.
 
     Raises:
-        WorkerFailedError: It cannot be had.
+        WorkerFailedError: The store cannot be created.
     """
     if sink == PARQUET:
         with tempfile.TemporaryDirectory(prefix="bench-parquet-") as folder:
@@ -78,7 +78,7 @@ def _numbers_in_topic(bootstrap: str, topic: str, partitions: int) -> list[int]:
         reader.assign([TopicPartition(topic, partition, 0) for partition in unread])
         while unread:
             if time.monotonic() > give_up_at:
-                raise WorkerFailedError(f"{topic} is not read within {_READ_S:.0f} s: {sorted(unread)} are left")
+                raise WorkerFailedError(f"{topic}: partitions {sorted(unread)} were not read within {_READ_S:.0f} s")
             for message in reader.consume(1000, 0.2):
                 error = message.error()
                 if error is None:

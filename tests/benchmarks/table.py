@@ -1,7 +1,6 @@
-"""The table of figures: what each one compares, with which workers, in which unit, and under which bounds.
+"""The table of figures: the compared sides, the workers, the unit and the bounds of each figure.
 
-One harness (`measured`) runs a row. A figure's own module only measures: it gets the run and returns series, checks and
-notes.
+`measured` runs a row. The module of a figure only measures: it receives the run and returns series, checks and notes.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class Row:
 
     Attributes:
         name: Its name on the command line and in the results.
-        measure: Measures it.
+        measure: The function that measures it.
         compares: The sides.
-        workers: The programs of `tests.benchmarks.workers` that it runs, beside those that fill and feed topics.
-        unit: Of its main series.
-        bounds: What is judged.
-        is_by_name: Whether it runs only where it is named: it needs pyspark and minutes, or a broker of its own.
+        workers: The programs of `tests.benchmarks.workers` that it runs, without those that fill topics.
+        unit: The unit of its main series.
+        bounds: The bounds that it checks.
+        is_by_name: Whether it runs only if it is named, because it needs pyspark or a broker of its own, or is long.
     """
 
     name: str
@@ -130,7 +129,7 @@ ROWS = (
     Row(
         name=many.NAME,
         measure=many.run,
-        compares="ours, raw, ours with threads of their own; polled seldom and often",
+        compares="ours, raw, ours with own threads; polled rarely and often",
         workers=("many",),
         unit="%",
         bounds=(
@@ -263,7 +262,7 @@ ROWS = (
     Row(
         name="waiting",
         measure=waiting.run,
-        compares="1, 10 and 100 members that wait for an id",
+        compares="1, 10 and 100 members that wait for an instance id",
         workers=("member", "waiting"),
         unit="% of a core",
         bounds=(f"10 waiting: broker CPU at most {10 * waiting.MOST_PERCENT:.0f} %",),
@@ -311,8 +310,8 @@ ROWS = (
     Row(
         name=observability.NAME,
         measure=observability.run,
-        compares="ours with everything on, with everything off",
-        workers=("drain", "member", "question"),
+        compares="ours with all features on and off",
+        workers=("drain", "member", "repeated_calls"),
         unit="msg/s",
         bounds=(
             f"on / off: at least {observability.LEAST_RATIO}",
@@ -357,7 +356,7 @@ ROWS = (
         compares="ours, spark-sql-kafka",
         workers=("spark_turns",),
         unit="s",
-        bounds=tuple(f"{one}: at least {one.factor} x as fast" for one in spark.CONTESTS),
+        bounds=tuple(f"{one}: at least {one.factor} x as fast" for one in spark.COMPARISONS),
         is_by_name=True,
     ),
     Row(
@@ -366,7 +365,7 @@ ROWS = (
         compares="ours, spark-sql-kafka",
         workers=("spark_turns",),
         unit="s",
-        bounds=tuple(f"{one}: at least {one.factor} x as fast" for one in spark_source.CONTESTS),
+        bounds=tuple(f"{one}: at least {one.factor} x as fast" for one in spark_source.COMPARISONS),
         is_by_name=True,
     ),
     Row(
@@ -391,7 +390,7 @@ ROWS = (
         name=spark_scale.NAME,
         measure=spark_scale.run,
         compares="ours; executors and partitions",
-        workers=("spark_turns", "crowd"),
+        workers=("spark_turns", "idle_members"),
         unit="s",
         bounds=("0 failures",),
         is_by_name=True,
@@ -401,11 +400,11 @@ FIGURES = {row.name: row for row in ROWS}
 
 
 def by_default() -> list[str]:
-    """Return the figures of a run that names none."""
+    """Return the figures of a run without named figures."""
     return [row.name for row in ROWS if not row.is_by_name]
 
 
-def in_words() -> str:
+def as_text() -> str:
     """Return the table as text."""
     lines = []
     for row in ROWS:

@@ -15,8 +15,8 @@ class Tenure:
     """The hand-outs of one partition by one owner under one assignment.
 
     Attributes:
-        owner: Its process.
-        moments: When it handed out each record, in ascending order and by the clock of all owners; at least one.
+        owner: The name of its process.
+        moments: The times of the hand-outs in ascending order, by the clock of all owners; at least one.
     """
 
     owner: str
@@ -25,7 +25,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """What two owners did with one partition in one round.
+    """The overlap of two owners of one partition in one round.
 
     Attributes:
         ms: From the newer owner's first hand-out to the older owner's last one; 0.0 if the older owner stopped before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks.figures.handlers_crash import Outcome, outcome
-from tests.benchmarks.workers.handlers import NUMBER, Job, MadeRecord, Program, Run
+from tests.benchmarks.workers.handlers import NUMBER, GeneratedRecord, Job, Program, Run
 
 
 def ledger(*numbers: int) -> bytes:
@@ -13,7 +13,7 @@ def ledger(*numbers: int) -> bytes:
     return b"".join(map(NUMBER.pack, numbers))
 
 
-class Record(MadeRecord):
+class Record(GeneratedRecord):
     """A record with this key and number."""
 
     def __init__(self, key: bytes, number: int) -> None:
@@ -28,7 +28,7 @@ def run(expected: int = 3) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("lives", "expected"),
+    ("ledgers", "expected"),
     [
         ([ledger(0, 1, 2), ledger(3, 4)], Outcome(lost=0, repeated=0)),
         ([ledger(0, 1, 2), ledger(2, 1, 3, 4)], Outcome(lost=0, repeated=2)),
@@ -36,9 +36,9 @@ def run(expected: int = 3) -> Run:
         ([ledger(0, 1, 2)[:-1], ledger(2, 3, 4, 4)], Outcome(lost=0, repeated=1)),
     ],
 )
-def test_outcome_counts_lost_and_repeated_records(lives: list[bytes], expected: Outcome) -> None:
+def test_outcome_counts_lost_and_repeated_records(ledgers: list[bytes], expected: Outcome) -> None:
     """An incomplete last entry is of a record that the process did not finish."""
-    assert outcome(lives, 5) == expected
+    assert outcome(ledgers, 5) == expected
 
 
 def test_run_counts_records_that_overtake_or_overlap_within_their_key() -> None:

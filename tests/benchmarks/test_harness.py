@@ -281,9 +281,9 @@ def test_sides_differ_only_in_module_and_protocol_choice() -> None:
     one = bench(rounds=None)
     ours, raw = one.ours(fetch_wait_max_ms="100"), one.raw(fetch_wait_max_ms="100")
 
-    told = one.config(ours, "group")
-    assert told.pop("rebalance.callbacks") == "incremental"
-    assert {**told, "group.protocol": "consumer"} == one.config(raw, "group")
+    config = one.config(ours, "group")
+    assert config.pop("rebalance.callbacks") == "incremental"
+    assert {**config, "group.protocol": "consumer"} == one.config(raw, "group")
     assert "group.protocol" not in ours.config
     assert (ours.module, raw.module) == ("ours_module", "confluent_kafka")
 

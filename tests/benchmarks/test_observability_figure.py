@@ -94,10 +94,10 @@ def test_sides_enable_all_observability_features_or_none() -> None:
 def test_scraper_scrapes_a_process_that_is_not_ready_and_fails_on_errors() -> None:
     """A process that is not ready serves metrics; an error status is a failed measurement."""
     with serving(200) as pid, Scraper(pid) as scraper:
-        scraper.await_answer()
+        scraper.await_response()
         assert scraper.answered == 1
     with serving(404) as pid, pytest.raises(WorkerFailedError, match=r"its metrics: \[404\]"), Scraper(pid) as scraper:
-        scraper.await_answer()
+        scraper.await_response()
 
 
 def test_scraper_skips_a_process_that_ended() -> None:

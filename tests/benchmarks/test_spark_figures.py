@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks import __main__ as runner
 from tests.benchmarks.builders import bench
 from tests.benchmarks.figures import spark, spark_growth
-from tests.benchmarks.figures.spark import CONTESTS, Contestant
+from tests.benchmarks.figures.spark import COMPARISONS, MeasuredSide
 from tests.benchmarks.figures.spark_recovery import (
     CELLS,
     WORKER,
@@ -31,10 +31,10 @@ def mark(instance: int, attempt: int, pid: int = 10) -> Mark:
     return Mark(instance=instance, attempt=attempt, pid=pid, executor=5, began_at=attempt, first_at=attempt + 0.5)
 
 
-def contestants(ours: list[float], theirs: list[float]) -> tuple[Contestant, Contestant]:
-    """Return both sides of the first contest with these times, after a warm-up that does not count."""
+def measured_sides(ours: list[float], theirs: list[float]) -> tuple[MeasuredSide, MeasuredSide]:
+    """Return both sides of the first comparison with these times, after a warm-up that does not count."""
     run = bench(rounds=None)
-    both = (Contestant.of(run.ours(), CONTESTS[0]), Contestant.of(run.raw("spark-sql-kafka"), CONTESTS[0]))
+    both = (MeasuredSide.of(run.ours(), COMPARISONS[0]), MeasuredSide.of(run.raw("spark-sql-kafka"), COMPARISONS[0]))
     for one, seconds in zip(both, (ours, theirs), strict=True):
         for number, wall_s in enumerate([99.0, *seconds]):
             one.count(wall_s, number, 1000)
@@ -53,12 +53,12 @@ def test_check_compares_the_median_ratio_of_times_without_the_warm_up(
     ours: list[float], theirs: list[float], verdict: Verdict
 ) -> None:
     """The ratio divides their time by ours: five times as fast means a fifth of the seconds."""
-    assert spark.check(*contestants(ours, theirs)).verdict is verdict
+    assert spark.check(*measured_sides(ours, theirs)).verdict is verdict
 
 
 def test_check_fails_after_a_failed_turn_of_our_side() -> None:
     """A failed turn of our side fails the bound, however fast the other turns were."""
-    ours, theirs = contestants([1.0], [9.0])
+    ours, theirs = measured_sides([1.0], [9.0])
     assert spark.check(ours, theirs).verdict is Verdict.PASS
     ours.wall.fail("because")
     assert spark.check(ours, theirs).verdict is Verdict.FAIL

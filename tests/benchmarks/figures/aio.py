@@ -1,4 +1,4 @@
-"""How fast a consumer of asyncio takes records, how late a single one is, and what it costs without any."""
+"""The throughput, the latency and the idle processor time of an asyncio consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.figures.throughput import SAME_FETCHING, paired_ratios
 from tests.benchmarks.processes import Worker
 from tests.benchmarks.samples import Check, Series, ratio_at_least
@@ -24,12 +24,12 @@ _TRICKLE = 100
 _TRICKLE_EVERY_S = 0.05
 _TIMEOUT_S = 120.0
 _ONE_BY_ONE, _BATCHES, _TRICKLES, _IDLE = "one by one", "batches", "trickle", "idle"
-#: For each task: the side that ours is compared with, and how many times as fast ours must be.
+#: For each task: the side that ours is compared with, and the required ratio of the rates.
 FACTORS = {_ONE_BY_ONE: ("confluent-kafka", 3.0), _BATCHES: (aio_reader.AIOKAFKA, 1.3)}
 
 
 def run(bench: Bench) -> Figure:
-    """Each task by each client in turns."""
+    """Run each task with each client in turns."""
     sides = (bench.ours(**SAME_FETCHING), bench.raw("confluent-kafka", **SAME_FETCHING))
     sides = (*sides, replace(sides[1], label=aio_reader.AIOKAFKA, module=aio_reader.AIOKAFKA, config={}))
     topic, small = bench.filled_topic("aio", _RECORDS), bench.filled_topic("aio-few", _FEW_RECORDS)
@@ -51,11 +51,11 @@ def run(bench: Bench) -> Figure:
         series=(*rates.values(), *late.values(), *shares.values()),
         checks=checks,
         notes=(
-            f"one by one: `await poll()`, of aiokafka `getone()`; of others than ours {_FEW_RECORDS:,} records",
-            f"batches: `await consume({_BATCH})`, of aiokafka `getmany(max_records={_BATCH})`",
-            f"trickle: from `produce` to the record, one every {_TRICKLE_EVERY_S * 1000:.0f} ms",
+            f"one by one: `await poll()`, or `getone()` of aiokafka; {_FEW_RECORDS:,} records for the other clients",
+            f"batches: `await consume({_BATCH})`, or `getmany(max_records={_BATCH})` of aiokafka",
+            f"trickle: from `produce` to the record, a record every {_TRICKLE_EVERY_S * 1000:.0f} ms",
             "idle: share of a core of a process that awaits a record",
-            "same fetch settings for both clients of librdkafka; aiokafka is a classic member with its own",
+            "equal fetch settings for both librdkafka clients; aiokafka is a classic member with its own settings",
         ),
     )
 
@@ -78,27 +78,27 @@ def _drain(bench: Bench, side: Side, task: str, topic: str, expected: int, serie
         worker.wait()
         rate = facts["count"] / facts["wall_s"]
         series.add(rate, round=number, **facts)
-        tell(f"aio: {series.label} {rate:,.0f} msg/s, {facts['cpu_s'] / facts['count'] * 1e6:.2f} µs/msg")
+        log(f"aio: {series.label} {rate:,.0f} msg/s, {facts['cpu_s'] / facts['count'] * 1e6:.2f} µs/msg")
 
 
 def _trickle(bench: Bench, side: Side, series: Series) -> None:
     topic = bench.topic("aio-trickle")
     producer = Producer({"bootstrap.servers": bench.bootstrap, "linger.ms": 0})
     with counted_in(series), Worker("aio_reader", _job(bench, side, topic, _TRICKLES, _TRICKLE)) as worker:
-        while not worker.said("ready"):
-            _say_one(producer, topic, 0)
+        while not worker.reports("ready"):
+            _produce(producer, topic, 0)
         for number in range(10 * _TRICKLE):
-            if worker.said("measured"):
+            if worker.reports("measured"):
                 break
-            _say_one(producer, topic, number)
+            _produce(producer, topic, number)
         for took in worker.expect("measured", _TIMEOUT_S).facts["took_s"]:
             series.add(took)
         worker.wait()
     if series.values:
-        tell(f"aio: {series.label} median {statistics.median(series.values) * 1000:.1f} ms")
+        log(f"aio: {series.label} median {statistics.median(series.values) * 1000:.1f} ms")
 
 
-def _say_one(producer: Producer, topic: str, number: int) -> None:
+def _produce(producer: Producer, topic: str, number: int) -> None:
     producer.produce(topic, value=str(time.monotonic()).encode(), partition=number % PARTITIONS)
     producer.flush(10)
     time.sleep(_TRICKLE_EVERY_S)
@@ -110,4 +110,4 @@ def _idle(bench: Bench, side: Side, series: Series) -> None:
         facts = worker.expect("measured", _TIMEOUT_S).facts
         worker.wait()
         series.add(facts["cpu_s"] / facts["wall_s"] * 100)
-        tell(f"aio: {series.label} {series.values[-1]:.2f} % of a core")
+        log(f"aio: {series.label} {series.values[-1]:.2f} % of a core")

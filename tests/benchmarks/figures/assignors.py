@@ -1,4 +1,4 @@
-"""How long a leader computes: the sticky assignors of the classic protocol over the size of the group. No broker."""
+"""The computing time of the leader with the sticky assignors of the classic protocol, by group size. No broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.assignors import BUILT_IN
 from consumer_membership.assignors.assignor import NO_GENERATION, MemberSubscription, Topics
-from tests.benchmarks.bench import Figure, tell
+from tests.benchmarks.bench import Figure, log
 from tests.benchmarks.samples import Series, at_most
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ASSIGNORS = ("sticky", "cooperative-sticky")
 CHANGES = ("fresh", "one lost", "one joined")
-#: Members of a group; each has ten partitions.
+#: The numbers of members of a group; each member has ten partitions.
 SIZES = (100, 300, 1000)
 LIMIT_S = 5.0
 
@@ -32,7 +32,7 @@ _TOPICS = {
 
 
 def label(assignor: str, change: str, members: int) -> str:
-    """What was measured."""
+    """Return the label of a measurement."""
     return f"{assignor}, {change}, {members:,} x {members * _SHARE:,}"
 
 
@@ -40,7 +40,7 @@ def run(bench: Bench) -> Figure:
     """Assign to a new group, then without one member, then with another one."""
     labels = [label(a, change, members) for a in ASSIGNORS for change in CHANGES for members in SIZES]
     series = {name: Series(label=name, unit="s", is_ours=True) for name in labels}
-    spread = Series(label="partitions of one member more than of another, at most", unit="", is_ours=True)
+    spread = Series(label="largest difference of two members' partitions", unit="", is_ours=True)
     for _ in range(bench.count(5, 2)):
         for assignor in ASSIGNORS:
             for members in SIZES:
@@ -61,13 +61,13 @@ def run(bench: Bench) -> Figure:
             at_most("assignors, balance: largest difference of two members", max(spread.values), 1, "", [spread]),
         ),
         notes=(
-            "equal subscriptions; one joined is for cooperative-sticky the second round, after what moves was revoked",
+            "equal subscriptions; with cooperative-sticky, 'one joined' is the second round, after the revocations",
         ),
     )
 
 
 class _Group:
-    """One group from its first rebalance to its last; each is timed."""
+    """One group from its first rebalance to its last one; each rebalance is timed."""
 
     def __init__(self, assignor: str, members: int, series: Mapping[str, Series]) -> None:
         self._assignor = assignor
@@ -86,14 +86,14 @@ class _Group:
         self._rebalance("one joined")
 
     def _rebalance(self, change: str | None) -> None:
-        """None: a round whose result is not complete yet, which is not measured."""
+        """Rebalance the group after this change; None is an intermediate round, which is not measured."""
         assignor = BUILT_IN[self._assignor]
         wanted = frozenset(self._topics.partitions)
         subscriptions = {}
         for member, owned in self._owned.items():
-            told = MemberSubscription(topics=wanted, owned=frozenset(owned), generation=self._generation)
-            data = assignor.user_data(wanted, told.owned, told.generation)
-            subscriptions[member] = replace(told, user_data=data)
+            subscription = MemberSubscription(topics=wanted, owned=frozenset(owned), generation=self._generation)
+            data = assignor.user_data(wanted, subscription.owned, subscription.generation)
+            subscriptions[member] = replace(subscription, user_data=data)
         began = time.perf_counter()
         self._owned = dict(assignor.assign(self._topics, subscriptions))
         took_s = time.perf_counter() - began
@@ -104,4 +104,4 @@ class _Group:
         self.spreads.append(max(sizes) - min(sizes))
         name = label(self._assignor, change, self._size)
         self._series[name].add(took_s, members=self._size)
-        tell(f"assignors: {name} {took_s:.3f} s")
+        log(f"assignors: {name} {took_s:.3f} s")

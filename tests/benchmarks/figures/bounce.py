@@ -1,4 +1,4 @@
-"""How long each member is away when static members are closed and started again one after the other."""
+"""The time without records of each static member, if the members are closed and restarted one after the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, Away, most
 from tests.benchmarks.instances import StaticGroup
 from tests.benchmarks.samples import Check, Series, at_most, median_of, quotient
@@ -25,22 +25,22 @@ _CALM_S = (0.5, 1.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a group is, how much flows, and how often each member is bounced."""
+    """The size of a group, the rate of its records, and the number of restarts."""
 
     members: int
     partitions: int
-    beats_per_s: float
+    ticks_per_s: float
     rounds: int
     quick: int
 
     def __str__(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         return f"{self.members} members"
 
 
 SIZES = (
-    Size(members=3, partitions=12, beats_per_s=40.0, rounds=12, quick=3),
-    Size(members=20, partitions=60, beats_per_s=10.0, rounds=20, quick=4),
+    Size(members=3, partitions=12, ticks_per_s=40.0, rounds=12, quick=3),
+    Size(members=20, partitions=60, ticks_per_s=10.0, rounds=20, quick=4),
 )
 
 
@@ -53,7 +53,7 @@ class Bounced:
 
     @classmethod
     def of(cls, side: Side, size: Size) -> Bounced:
-        """No measurement yet."""
+        """Return the series without a measurement."""
         label = f"close to first record, {size}, {side.label}"
         return cls(
             away=Away.of(side, f", {size}"),
@@ -62,34 +62,34 @@ class Bounced:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (*self.away.series, self.out_of_service)
 
 
 def run(bench: Bench) -> Figure:
-    """Bounce one member after the other in groups of both sides, in turns."""
+    """Restart one member after the other in groups of both sides, in turns."""
     sides = (bench.ours(), bench.raw())
     notes: list[str] = []
     series: list[Series] = []
     checks: list[Check] = []
     for size in SIZES:
         bounced = [Bounced.of(side, size) for side in sides]
-        complaints = _one_size(bench, size, bounced)
+        errors = _one_size(bench, size, bounced)
         series += [one for both in zip(*(each.series for each in bounced), strict=True) for one in both]
         checks += _checks(size, *bounced)
-        notes += [each.away.timeline() for each in bounced] + complaints
+        notes += [each.away.timeline() for each in bounced] + errors
     return Figure(
-        title="Rolling bounce: each static member is closed and started again at once, one after the other",
+        title="Rolling bounce: each static member is closed and restarted at once, one after the other",
         series=tuple(series),
         checks=tuple(checks),
         notes=(
             *(
-                f"{size}: {size.partitions} partitions, {size.partitions * size.beats_per_s:.0f} records a second"
+                f"{size}: {size.partitions} partitions, {size.partitions * size.ticks_per_s:.0f} records a second"
                 for size in SIZES
             ),
-            "both groups are there all the time; default settings, automatic commits; close keeps the member's place",
+            "both groups run all the time; default settings, automatic commits; a close keeps the member's partitions",
             "imports are part of the start; the workers hide hypothesis, which users do not have",
-            "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
+            "CPU: of the whole process; if it is much less than the duration, the machine ran other work",
             *notes,
         ),
     )
@@ -115,21 +115,21 @@ def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
 
 
 def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
-    """What the members of both groups complained of."""
+    """Measure groups of one size; return the errors that their members reported."""
     topic = bench.topic("bounce", size.partitions)
     seed = bench.chance.random()
     with ExitStack() as stack:
-        stack.enter_context(bench.streaming(topic, size.beats_per_s, partitions=size.partitions))
+        stack.enter_context(bench.streaming(topic, size.ticks_per_s, partitions=size.partitions))
         groups = [
             stack.enter_context(StaticGroup(bench, each.away.side, topic, size.members, partitions=size.partitions))
             for each in bounced
         ]
         for group in groups:
             group.begin()
-        tell(f"bounce: {size}: both groups are balanced")
+        log(f"bounce: {size}: both groups are balanced")
         time.sleep(bench.settle_s)
         turns = [
-            _turns_of(each, group, size, bench.chance_of_own(seed)) for each, group in zip(bounced, groups, strict=True)
+            _turns_of(each, group, size, bench.own_random(seed)) for each, group in zip(bounced, groups, strict=True)
         ]
         bench.in_turns(bench.count(size.rounds, size.quick), *turns)
         return [
@@ -140,7 +140,7 @@ def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
 
 
 def _turns_of(bounced: Bounced, group: StaticGroup, size: Size, chance: random.Random) -> Callable[[], None]:
-    """A turn that bounces the next member each time."""
+    """Return a turn that restarts the next member each time."""
     numbers = iter(range(10**6))
     return lambda: _bounce(bounced, group, next(numbers) % size.members, size, chance)
 
@@ -149,14 +149,14 @@ def _bounce(bounced: Bounced, group: StaticGroup, number: int, size: Size, chanc
     instance = group.instances[number]
     calm_s = chance.uniform(*_CALM_S)
     with counted_in(*bounced.series):
-        before = group.picture(instance)
-        leaving_at = instance.life.leave()
-        life = instance.start()
-        steps = life.steps(_GIVE_UP_S)
-        out_s = life.started_at + steps.first_record - leaving_at
+        before = group.snapshot(instance)
+        leaving_at = instance.process.leave()
+        process = instance.start()
+        steps = process.steps(_GIVE_UP_S)
+        out_s = process.started_at + steps.first_record - leaving_at
         time.sleep(calm_s)
         movement = group.movement(before)
         bounced.away.back(steps, movement)
         bounced.out_of_service.add(out_s)
         words = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
-        tell(f"bounce: {size}, {bounced.away.side.label} {words}, {len(movement.partitions)} moved")
+        log(f"bounce: {size}, {bounced.away.side.label} {words}, {len(movement.partitions)} moved")

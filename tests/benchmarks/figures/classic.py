@@ -1,4 +1,4 @@
-"""Classic groups: how long a join, a scale-out and a leave take, and what a cooperative scale-out stops."""
+"""Classic groups: the duration of joins, scale-outs and leaves, and the partitions that cooperative scale-outs stop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.figures.guardian import waits_after
-from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
+from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_TICKS_PER_S
 from tests.benchmarks.groups import (
     Group,
     GroupMember,
@@ -36,14 +36,14 @@ STEPS = (JOIN, FIRST_RECORDS, SCALE_OUT, LEAVE)
 FACTOR = 1.1
 MEMBERS = 3
 STOPPED_S = 0.2
-"""So much longer than before must a partition be silent to count as stopped; ten beats of the stream."""
+"""A partition is stopped if its longest gap is longer than before by this time: ten ticks of the stream."""
 
 HEARTBEAT_S = 3.0
-"""heartbeat.interval.ms of a classic member, by default; phases are drawn from it."""
+"""heartbeat.interval.ms of a classic member, by default. Random phases lie within it."""
 
 _SETTLE_S = {IDLE: 7.0, FLOWING: 4.0}
-"""How long a group is left alone before something happens to it; our members heartbeat quickly for 6 s after a change,
-and as often as they do anyhow while records flow."""
+"""The time without changes before a measured change. Our members heartbeat quickly for 6 s after a change, and as long
+as records flow."""
 
 _QUICK_SETTLE_S = 2.0
 _FLOWING_S = 1.0
@@ -52,12 +52,12 @@ _RECORDS = 1_200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What happens when in one round: both sides live through the same one.
+    """The times of the changes in one round, equal for both sides.
 
     Attributes:
-        out_phase: How far into a heartbeat's interval the newcomer comes, from 0 to 1.
-        leave_phase: How far into a heartbeat's interval the leaver goes.
-        leaver: Which one of the first members leaves.
+        out_phase: The part of a heartbeat interval after which the new member joins, from 0 to 1.
+        leave_phase: The part of a heartbeat interval after which a member leaves.
+        leaver: The number of the first member that leaves.
     """
 
     out_phase: float
@@ -66,8 +66,8 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What became of the partitions that did not move in cooperative scale-outs of one side."""
+class RetainedPartitions:
+    """The series of the partitions that did not move in cooperative scale-outs of one side."""
 
     moved: Series
     revoked: Series
@@ -76,8 +76,8 @@ class Standing:
     during: Series
 
     @classmethod
-    def of(cls, side: Side) -> Standing:
-        """No measurement yet."""
+    def of(cls, side: Side) -> RetainedPartitions:
+        """Return the series without a measurement."""
 
         def series(what: str, unit: str) -> Series:
             label = f"cooperative {SCALE_OUT}: {what}, {side.label}"
@@ -93,41 +93,41 @@ class Standing:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (self.moved, self.revoked, self.stopped, self.before, self.during)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
+class MeasuredSide:
     """One side with one strategy in one circumstance, and its measurements."""
 
     side: Side
     strategy: str
     circumstance: str
     steps: dict[str, Series]
-    standing: Standing | None
+    retained: RetainedPartitions | None
 
     @classmethod
-    def of(cls, side: Side, strategy: str, circumstance: str, joins: Mapping[str, Series]) -> Contestant:
-        """No measurement yet; the join is the same in both circumstances."""
-        is_standing = strategy == "cooperative-sticky" and circumstance == FLOWING
+    def of(cls, side: Side, strategy: str, circumstance: str, joins: Mapping[str, Series]) -> MeasuredSide:
+        """Return the series without a measurement; both circumstances share the series of the join."""
+        has_retained = strategy == "cooperative-sticky" and circumstance == FLOWING
         later = {step: side.series(f"{step}, {strategy}, {circumstance}", "s") for step in (SCALE_OUT, LEAVE)}
         return cls(
             side=side,
             strategy=strategy,
             circumstance=circumstance,
             steps={**joins, **later},
-            standing=Standing.of(side) if is_standing else None,
+            retained=RetainedPartitions.of(side) if has_retained else None,
         )
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
-        return (*self.steps.values(), *(self.standing.series if self.standing else ()))
+        """Return all series."""
+        return (*self.steps.values(), *(self.retained.series if self.retained else ()))
 
 
 def run(bench: Bench) -> Figure:
-    """Let groups of both sides and both strategies grow from nothing to three, to four, and back to three, in turns."""
+    """Let groups of both sides and strategies grow to three members, then to four, and shrink to three, in turns."""
     backlog = bench.filled_topic("classic-idle", _RECORDS)
     pairs = [pair for strategy in STRATEGIES for pair in _pairs(bench, strategy)]
     rounds = bench.count(10, 2)
@@ -136,69 +136,71 @@ def run(bench: Bench) -> Figure:
         plan = schedules(bench, rounds)
         turns += [partial(_turn, bench, one, backlog, iter(plan)) for one in pair]
     bench.in_turns(rounds, *turns)
-    contestants = [one for pair in pairs for one in pair]
+    measured_sides = [one for pair in pairs for one in pair]
     compared = _compared(pairs)
     series = [one for _, *both in compared for one in both]
-    standings = [pair[0].standing for pair in pairs if pair[0].standing]
+    all_retained = [pair[0].retained for pair in pairs if pair[0].retained]
     return Figure(
         title="Classic groups: join of 3 members, scale-out 3 -> 4, leave 4 -> 3; 12 partitions",
         series=(
             *series,
-            *(one for each in contestants if each.standing for one in each.standing.series),
+            *(one for each in measured_sides if each.retained for one in each.retained.series),
         ),
         checks=(
             *(
                 medians_at_most(f"{what}: median at most {FACTOR} x raw", ours, raw, FACTOR)
                 for what, ours, raw in compared
             ),
-            *(check for standing in standings for check in _nothing_stopped(standing)),
+            *(check for retained in all_retained for check in _nothing_stopped(retained)),
         ),
         notes=(
             "group.initial.rebalance.delay.ms=0, both sides with the same strategy and otherwise default settings",
-            f"{JOIN}: the first subscribe of three at the same time, until they own everything, four each",
-            f"{FIRST_RECORDS}: the same, until each of them has had a record of what it then owns",
+            f"{JOIN}: the first subscribe of three at the same time, until each owns four partitions",
+            f"{FIRST_RECORDS}: as {JOIN}, until each member has received a record of its share",
             f"{SCALE_OUT}: the fourth member's subscribe to its first record",
             f"{LEAVE}: one member's close() to the others' first records of all of its partitions",
             (
-                f"{IDLE}: {_RECORDS:,} records before the join and none later; nobody commits, so that who gets a"
-                " partition has a record at once"
+                f"{IDLE}: {_RECORDS:,} records before the join and none later; members do not commit, so that each new"
+                " owner receives a record at once"
             ),
-            f"{FLOWING}: {STREAM_BEATS_PER_S:.0f} records a second for each partition, automatic commits",
+            f"{FLOWING}: {STREAM_TICKS_PER_S:.0f} records a second for each partition, automatic commits",
             (
-                f"newcomers come and leavers go {settle_s(bench, IDLE):.0f} s after the group was balanced"
+                f"members join and leave {settle_s(bench, IDLE):.0f} s after the group was balanced"
                 f" ({FLOWING}: {settle_s(bench, FLOWING):.0f} s) and up to {HEARTBEAT_S:.0f} s more, evenly spread,"
-                " alike on both sides"
+                " equal on both sides"
             ),
-            f"stopped: silent {STOPPED_S} s longer than it ever was before the newcomer came",
+            f"stopped: the longest gap is longer by {STOPPED_S} s than the longest gap before the new member joined",
             *(_parts(one) for one in series),
         ),
     )
 
 
-def _pairs(bench: Bench, strategy: str) -> list[tuple[Contestant, Contestant]]:
-    """Ours and raw in each circumstance."""
+def _pairs(bench: Bench, strategy: str) -> list[tuple[MeasuredSide, MeasuredSide]]:
+    """Return our side and raw in each circumstance."""
     sides = [_sides(bench, strategy, circumstance) for circumstance in (IDLE, FLOWING)]
     joins = [{step: side.series(f"{step}, {strategy}", "s") for step in (JOIN, FIRST_RECORDS)} for side in sides[0]]
     pairs = []
     for circumstance, both in zip((IDLE, FLOWING), sides, strict=True):
-        ours, raw = (Contestant.of(side, strategy, circumstance, join) for side, join in zip(both, joins, strict=True))
+        ours, raw = (
+            MeasuredSide.of(side, strategy, circumstance, join) for side, join in zip(both, joins, strict=True)
+        )
         pairs.append((ours, raw))
     return pairs
 
 
-def _compared(pairs: Sequence[tuple[Contestant, Contestant]]) -> list[tuple[str, Series, Series]]:
-    """What is compared, ours and raw, in the order of the table; each join once."""
+def _compared(pairs: Sequence[tuple[MeasuredSide, MeasuredSide]]) -> list[tuple[str, Series, Series]]:
+    """Return the compared series of ours and raw, in the order of the table; each join once."""
     series = [(ours.steps[step], raw.steps[step]) for step in STEPS for ours, raw in pairs]
     return list({ours.label: (ours.label.rpartition(", ")[0], ours, raw) for ours, raw in series}.values())
 
 
 def _parts(series: Series) -> str:
-    """What the measurements of a series are made of: the mean, and medians of what was measured along with it."""
-    words = [f"mean {statistics.fmean(series.values):.3f}"] if series.samples else []
-    for part in sorted({name for sample in series.samples for name in sample.detail}):
-        middle = statistics.median(sample.detail[part] for sample in series.samples)
-        words.append(f"{part.removesuffix('_s').replace('_', ' ')} {middle:.3f}")
-    return f"{series.label}, in seconds: {', '.join(words)}"
+    """Return as text the mean of a series, and the medians of the details of its samples."""
+    parts = [f"mean {statistics.fmean(series.values):.3f}"] if series.samples else []
+    for detail in sorted({name for sample in series.samples for name in sample.detail}):
+        middle = statistics.median(sample.detail[detail] for sample in series.samples)
+        parts.append(f"{detail.removesuffix('_s').replace('_', ' ')} {middle:.3f}")
+    return f"{series.label}, in seconds: {', '.join(parts)}"
 
 
 def _sides(bench: Bench, strategy: str, circumstance: str) -> tuple[Side, Side]:
@@ -209,12 +211,12 @@ def _sides(bench: Bench, strategy: str, circumstance: str) -> tuple[Side, Side]:
 
 
 def settle_s(bench: Bench, circumstance: str) -> float:
-    """How long a group is left alone at least."""
+    """Return the time without changes before a measured change."""
     return _QUICK_SETTLE_S if bench.is_quick else _SETTLE_S[circumstance]
 
 
 def schedules(bench: Bench, rounds: int) -> list[Schedule]:
-    """One for each round; the phases are spread evenly, so that few rounds already meet early and late ones."""
+    """Return a schedule for each round; phases are spread evenly, so that a few rounds have early and late phases."""
     phases = [[(number + bench.chance.random()) / rounds for number in range(rounds)] for _ in range(2)]
     for each in phases:
         bench.chance.shuffle(each)
@@ -224,44 +226,44 @@ def schedules(bench: Bench, rounds: int) -> list[Schedule]:
     ]
 
 
-def _nothing_stopped(standing: Standing) -> Iterator[Check]:
-    for what, series in (("revoked", standing.revoked), ("stopped", standing.stopped)):
+def _nothing_stopped(retained: RetainedPartitions) -> Iterator[Check]:
+    for what, series in (("revoked", retained.revoked), ("stopped", retained.stopped)):
         bound = f"cooperative {SCALE_OUT}: partitions {what} that did not move: 0"
         yield at_most(bound, max(series.values, default=None), 0, "partitions", [series])
 
 
-def _turn(bench: Bench, one: Contestant, backlog: str, plan: Iterator[Schedule]) -> None:
-    """One group from its first member to its last. What members handled is known only at their end."""
+def _turn(bench: Bench, one: MeasuredSide, backlog: str, plan: Iterator[Schedule]) -> None:
+    """Measure one group from its first member to its last one; members report their handled records at their end."""
     schedule = next(plan)
     with counted_in(*one.series), ExitStack() as stack:
         topic = backlog
         if one.circumstance == FLOWING:
-            # A new topic each time: a group reads from the beginning, and each measurement reads the same amount.
+            # Each group reads a new topic from the beginning, so that all measurements read equally many records.
             topic = bench.topic("classic")
-            stack.enter_context(bench.streaming(topic, STREAM_BEATS_PER_S))
+            stack.enter_context(bench.streaming(topic, STREAM_TICKS_PER_S))
         group = stack.enter_context(Group(bench, one.side, topic))
         members = [group.spare() for _ in range(MEMBERS + 1)]
         for member in members:
             member.prepare()
-        _live(bench, one, members, schedule)
+        _measure(bench, one, members, schedule)
 
 
-def _live(bench: Bench, one: Contestant, members: list[GroupMember], schedule: Schedule) -> None:
+def _measure(bench: Bench, one: MeasuredSide, members: list[GroupMember], schedule: Schedule) -> None:
     *first, newcomer = members
     subscribe_together(first)
     joined_at = balanced_at(first, BALANCE_S)
     shares = [assigned_at(member.callbacks()) for member in first]
 
     _sleep_until(joined_at + settle_s(bench, one.circumstance) + schedule.out_phase * HEARTBEAT_S)
-    heard = [len(member.callbacks()) for member in first]
+    known_calls = [len(member.callbacks()) for member in first]
     newcomer.subscribe()
     out_at = balanced_at(members, BALANCE_S)
     moved, _ = newcomer.owned()
-    calls = [call for member, known in zip(first, heard, strict=True) for call in member.callbacks()[known:]]
+    calls = [call for member, known in zip(first, known_calls, strict=True) for call in member.callbacks()[known:]]
     revoked = {
         partition
         for call in calls
-        if call.word != "assigned" and call.at <= out_at
+        if call.event != "assigned" and call.at <= out_at
         for partition in call.facts["partitions"]
     }
 
@@ -277,45 +279,47 @@ def _live(bench: Bench, one: Contestant, members: list[GroupMember], schedule: S
 
     handled = [record for member in rest for record in member.handled]
     waits = waits_after(leaver.leaving_at, orphans, handled)
-    came_at = min(record.handled_at for record in newcomer.handled)
+    received_at = min(record.handled_at for record in newcomer.handled)
     began_at = min(member.subscribed_at for member in first)
     constructor_s = max(member.subscribed_at - member.constructing_at for member in first)
     one.steps[JOIN].add(joined_at - began_at, constructor_s=constructor_s)
     recorded_at = max(first_record_at(member.handled, share) for member, share in zip(first, shares, strict=True))
     one.steps[FIRST_RECORDS].add(max(recorded_at, joined_at) - began_at)
     one.steps[SCALE_OUT].add(
-        came_at - newcomer.subscribed_at,
+        received_at - newcomer.subscribed_at,
         constructor_s=newcomer.subscribed_at - newcomer.constructing_at,
         all_balanced_s=out_at - newcomer.subscribed_at,
     )
     one.steps[LEAVE].add(
         max(waits.values()), all_balanced_s=left_at - leaver.leaving_at, close_s=leaver.left_at - leaver.leaving_at
     )
-    if one.standing:
+    if one.retained:
         everything = [record for member in members for record in member.handled]
-        _stand(one.standing, everything, moved, revoked, (joined_at + _FLOWING_S, newcomer.subscribed_at, out_at))
+        _add_retained(
+            one.retained, everything, moved, revoked, (joined_at + _FLOWING_S, newcomer.subscribed_at, out_at)
+        )
     took = ", ".join(f"{step} {series.values[-1]:.3f} s" for step, series in one.steps.items())
-    tell(f"classic: {one.strategy}, {one.circumstance}, {one.side.label}: {took}")
+    log(f"classic: {one.strategy}, {one.circumstance}, {one.side.label}: {took}")
 
 
-def _stand(
-    standing: Standing,
+def _add_retained(
+    retained: RetainedPartitions,
     records: Sequence[Record],
     moved: frozenset[int],
     revoked: set[int],
     moments: tuple[float, float, float],
 ) -> None:
-    began_at, came_at, ended_at = moments
-    before = longest_gaps(records, began_at, came_at)
-    during = longest_gaps(records, came_at, ended_at + _FLOWING_S)
+    began_at, received_at, ended_at = moments
+    before = longest_gaps(records, began_at, received_at)
+    during = longest_gaps(records, received_at, ended_at + _FLOWING_S)
     staying = sorted(during.keys() - moved)
     stopped = [partition for partition in staying if during[partition] > before[partition] + STOPPED_S]
-    standing.moved.add(len(moved))
-    standing.revoked.add(len(revoked - moved), partitions=sorted(revoked - moved))
-    standing.stopped.add(len(stopped), partitions=stopped)
-    standing.before.add(max(before[partition] for partition in staying))
-    standing.during.add(max(during[partition] for partition in staying))
-    tell(f"classic: {standing.stopped.label} {len(stopped)}, revoked {len(revoked - moved)}, moved {len(moved)}")
+    retained.moved.add(len(moved))
+    retained.revoked.add(len(revoked - moved), partitions=sorted(revoked - moved))
+    retained.stopped.add(len(stopped), partitions=stopped)
+    retained.before.add(max(before[partition] for partition in staying))
+    retained.during.add(max(during[partition] for partition in staying))
+    log(f"classic: {retained.stopped.label} {len(stopped)}, revoked {len(revoked - moved)}, moved {len(moved)}")
 
 
 def _sleep_until(moment: float) -> None:

@@ -1,4 +1,4 @@
-"""How long a static member of a classic group that was killed is away, if it is started again at once."""
+"""The time without records of a static member of a classic group that was killed and restarted at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _STRATEGY = "range"
 
 
 def run(bench: Bench) -> Figure:
-    """Kill one of three members at a random moment, again and again, in groups of both sides in turns."""
+    """Kill one of three members at random times, repeatedly, in groups of both sides in turns."""
     topic = bench.topic("classic-crash")
     config = {"group_protocol": "classic", "partition_assignment_strategy": _STRATEGY}
     ours, raw = Away.of(bench.ours(**config)), Away.of(bench.raw(**config))
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
-        complaints = crash_in_turns(bench, topic, ours, raw)
+        errors = crash_in_turns(bench, topic, ours, raw)
     return Figure(
-        title="Classic groups, crash: kill -9 of one of three static members, started again at once",
+        title="Classic groups, crash: kill -9 of one of three static members, restarted at once",
         series=tuple(one for both in zip(ours.series, raw.series, strict=True) for one in both),
         checks=(
             *(
@@ -37,14 +37,14 @@ def run(bench: Bench) -> Figure:
         ),
         notes=(
             f"{RECORDS_PER_S} records a second into {PARTITIONS} partitions, {_STRATEGY}, otherwise default settings",
-            "moved: the replacement has it and the killed one had not, or the reverse, or another's callback names it",
+            "moved: only the killed process or its replacement owns it, or another member's callback names it",
             (
                 "imports are part of the process's start and not of the constructor; the workers hide hypothesis, which"
                 " users do not have"
             ),
-            "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
+            "CPU: of the whole process; if it is much less than the duration, the machine ran other work",
             ours.timeline(),
             raw.timeline(),
-            *complaints,
+            *errors,
         ),
     )

@@ -1,5 +1,5 @@
 # messages of many layouts
-"""Messages as bytes and back: ours beside kio, whose readers and writers are compiled."""
+"""The encoding and decoding of messages by this package and by kio, codec readers and writers are compiled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench
 
-#: What a heartbeat with 1,000 partitions may take to be written, and to be read.
+#: The limit for writing, and for reading, a heartbeat with 1,000 partitions.
 HEARTBEAT_S = 0.001
 _CALLS = 5
 _MEMBER = "m" * 36
@@ -34,9 +34,9 @@ _METADATA = bytes(120)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """One message, and whether it has to be written and read in so much time."""
+    """One message, and whether the limit applies to it."""
 
-    words: str
+    label: str
     api: Api
     is_answer: bool
     values: Mapping[str, Any]
@@ -53,7 +53,7 @@ def _messages() -> list[_Message]:
         for topics, each in ((1, 1_000), (1_000, 1))
         for message in (
             _Message(
-                words=f"heartbeat, {topics:,} x {each:,} partitions, request",
+                label=f"heartbeat, {topics:,} x {each:,} partitions, request",
                 api=Api.CONSUMER_GROUP_HEARTBEAT,
                 is_answer=False,
                 is_bound=True,
@@ -65,7 +65,7 @@ def _messages() -> list[_Message]:
                 },
             ),
             _Message(
-                words=f"heartbeat, {topics:,} x {each:,} partitions, answer",
+                label=f"heartbeat, {topics:,} x {each:,} partitions, answer",
                 api=Api.CONSUMER_GROUP_HEARTBEAT,
                 is_answer=True,
                 is_bound=True,
@@ -105,7 +105,7 @@ def _messages() -> list[_Message]:
     return [
         *heartbeats,
         _Message(
-            words="JoinGroup of 100 members, answer",
+            label="JoinGroup of 100 members, answer",
             api=Api.JOIN_GROUP,
             is_answer=True,
             values={
@@ -120,7 +120,7 @@ def _messages() -> list[_Message]:
             },
         ),
         _Message(
-            words="Metadata of 1,000 topics, answer",
+            label="Metadata of 1,000 topics, answer",
             api=Api.METADATA,
             is_answer=True,
             values={
@@ -136,13 +136,13 @@ def _messages() -> list[_Message]:
 
 
 def run(bench: Bench) -> Figure:
-    """Write and read each message some times, ours and kio in turns."""
+    """Write and read each message several times, with this package and kio in turns."""
     series, checks = [], []
     for message in _messages():
         for verb, calls in _calls(message).items():
             both = [
-                Series(label=f"{message.words}: {verb}, {whose}", unit="s", is_ours=whose == "ours")
-                for whose in ("ours", "kio")
+                Series(label=f"{message.label}: {verb}, {codec}", unit="s", is_ours=codec == "ours")
+                for codec in ("ours", "kio")
             ]
             bench.in_turns(
                 bench.count(100, 30), *(partial(_time, call, one) for call, one in zip(calls, both, strict=True))
@@ -156,7 +156,7 @@ def run(bench: Bench) -> Figure:
         series=tuple(series),
         checks=tuple(checks),
         notes=(
-            f"each value is the mean of {_CALLS} calls; the same message each time, as an idle group's is",
+            f"each value is the mean of {_CALLS} calls; the message does not change, like that of an idle group",
             "kio's readers and writers are compiled; ours are Python",
         ),
     )
@@ -170,10 +170,10 @@ def _time(call: Callable[[], object], series: Series) -> None:
 
 
 def _calls(message: _Message) -> Mapping[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """What writes and what reads the message, ours and kio's.
+    """Return the functions of this package and of kio that write and read the message.
 
     Raises:
-        RuntimeError: The two do not write the same bytes.
+        RuntimeError: Both do not write the same bytes.
     """
     table, version = LAYOUTS[message.api][message.is_answer], max(SPOKEN[message.api])
     write, read = writer(layout_of(table, version)), reader(layout_of(table, version))
@@ -185,7 +185,7 @@ def _calls(message: _Message) -> Mapping[str, tuple[Callable[[], object], Callab
     entity, _ = kio_read(data, 0)
     kio_write(kio_out, entity)
     if kio_out.getvalue() != data:
-        raise RuntimeError(f"{message.words}: kio writes other bytes")
+        raise RuntimeError(f"{message.label}: kio writes different bytes")
     return {
         "written": (lambda: write(bytearray(), message.values), lambda: kio_write(io.BytesIO(), entity)),
         "read": (lambda: read(data, 0), lambda: kio_read(data, 0)),

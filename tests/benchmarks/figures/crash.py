@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import owned_by
 from tests.benchmarks.instances import Instance, Movement, StaticGroup, Steps
 from tests.benchmarks.processes import WorkerFailedError
@@ -113,7 +113,7 @@ def run(bench: Bench) -> Figure:
     ours, proven, classic = (Away.of(side) for side in sides)
     raw = _Refusal.of(bench.raw())
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
-        complaints = crash_in_turns(bench, topic, ours, proven, classic)
+        errors = crash_in_turns(bench, topic, ours, proven, classic)
         rounds = min(bench.count(3, 1), 3)
         # At the same time: each of them waits and does nothing else.
         with ThreadPoolExecutor(rounds) as lanes:
@@ -133,7 +133,7 @@ def run(bench: Bench) -> Figure:
             proven.timeline(),
             classic.timeline(),
             *raw.notes(),
-            *complaints,
+            *errors,
         ),
     )
 
@@ -172,7 +172,7 @@ def crash_in_turns(bench: Bench, topic: str, *sides: Away) -> list[str]:
             group.begin()
         time.sleep(bench.settle_s)
         turns = [
-            partial(_crash, away, group, bench.chance_of_own(seed)) for away, group in zip(sides, groups, strict=True)
+            partial(_crash, away, group, bench.own_random(seed)) for away, group in zip(sides, groups, strict=True)
         ]
         bench.in_turns(bench.count(20, 4), *turns)
         return [
@@ -184,14 +184,14 @@ def _crash(away: Away, group: StaticGroup, chance: random.Random) -> None:
     victim = chance.choice(group.instances)
     pause_s = _BETWEEN_S + chance.uniform(0, HEARTBEAT_S)
     with counted_in(*away.series):
-        before = group.picture(victim)
-        victim.life.kill()
+        before = group.snapshot(victim)
+        victim.process.kill()
         steps = victim.start().steps(_GIVE_UP_S)
         time.sleep(pause_s)
         movement = group.movement(before)
         away.back(steps, movement)
         words = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
-        tell(f"crash: {away.side.label} {words}, {len(movement.partitions)} moved")
+        log(f"crash: {away.side.label} {words}, {len(movement.partitions)} moved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,19 +226,19 @@ def _raw_crash(bench: Bench, refusal: _Refusal, topic: str) -> None:
         group.begin()
         time.sleep(bench.settle_s)
         victim, *others = group.instances
-        killed_at = victim.life.kill()
-        life = victim.start()
+        killed_at = victim.process.kill()
+        process = victim.start()
         time.sleep(_FLOOR_S)
-        fatal = life.fatal()
+        fatal = process.fatal()
         if fatal:
-            refusal.error.add(fatal[0].at - life.constructing_at)
-            refusal.words.append(f"{fatal[0].facts['name']}: {fatal[0].facts['words']}")
-            tell(f"crash: {refusal.side.label} {refusal.words[-1]}")
+            refusal.error.add(fatal[0].at - process.constructing_at)
+            refusal.words.append(f"{fatal[0].facts['name']}: {fatal[0].facts['message']}")
+            log(f"crash: {refusal.side.label} {refusal.words[-1]}")
         if not bench.is_quick:
             taken_at = _all_taken_at(others)
             refusal.taken.add(taken_at - killed_at)
-            tell(f"crash: {refusal.side.label} others have its partitions after {taken_at - killed_at:.1f} s")
-        refusal.record.add(life.steps(0.0).first_record)
+            log(f"crash: {refusal.side.label} others have its partitions after {taken_at - killed_at:.1f} s")
+        refusal.record.add(process.steps(0.0).first_record)
 
 
 def _all_taken_at(others: list[Instance]) -> float:
@@ -249,7 +249,7 @@ def _all_taken_at(others: list[Instance]) -> float:
     """
     give_up_at = time.monotonic() + _MOVED_S
     while time.monotonic() < give_up_at:
-        shares = [owned_by(one.life.callbacks()) for one in others]
+        shares = [owned_by(one.process.callbacks()) for one in others]
         if sum(len(partitions) for partitions, _ in shares) == PARTITIONS:
             return max(since for _, since in shares)
         time.sleep(0.1)

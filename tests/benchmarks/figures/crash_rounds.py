@@ -1,4 +1,4 @@
-"""What is lost and what is done twice when static members are killed again and again under load."""
+"""The lost and repeated records of static members that are killed repeatedly under load."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.figures.crash import MEMBERS, most
 from tests.benchmarks.instances import StaticGroup
-from tests.benchmarks.ledgers import Account, Chapter, account, read
+from tests.benchmarks.ledgers import Account, Ledger, account, read
 from tests.benchmarks.samples import Check, Series, at_most
 
 if TYPE_CHECKING:
     import random
 
     from tests.benchmarks.bench import Bench
-    from tests.benchmarks.instances import Instance, Picture
+    from tests.benchmarks.instances import Instance, Snapshot
 
 RECOVERY = "kill to first record at the replacement"
 TWICE = "records handled twice because of a kill"
@@ -25,18 +25,18 @@ EVERYTHING = "kill to first records of all its partitions"
 IN_FLIGHT = "records in flight at a kill"
 BATCH = 100
 _RECORDS_PER_S = 5_000
-_BEATS_PER_S = 1.1 * _RECORDS_PER_S / PARTITIONS
-"""A beat that comes late is not made up for, so that a stream of exactly as many would be one of fewer."""
+_TICKS_PER_S = 1.1 * _RECORDS_PER_S / PARTITIONS
+"""The stream does not catch up delayed ticks, so it needs more ticks than this number of records requires."""
 
 _PAUSE_S = (0.2, 2.0)
 _STARTING_S = (0.0, 0.8)
-"""About as long as a start takes: some replacements are killed on their way."""
+"""About the duration of a start, so that some replacements are killed while they start."""
 
-_CHANCE_TO_STRIKE_TWICE = 0.15
+_CHANCE_TO_KILL_TWICE = 0.15
 _GIVE_UP_S = 30.0
 _QUIET_S = 2.0
 _SILENCE_S = 20.0
-"""Longer than it takes to get over anything here: what has not come by then will not."""
+"""Longer than any recovery here: records that have not arrived by then are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class _Counted:
 
     @classmethod
     def of(cls) -> _Counted:
-        """No measurement yet."""
+        """Return the series without a measurement."""
 
         def series(label: str, unit: str) -> Series:
             return Series(label=label, unit=unit, is_ours=True)
@@ -70,7 +70,7 @@ class _Counted:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (
             self.recovery,
             self.everything,
@@ -84,7 +84,7 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What the rounds share."""
+    """The objects that all rounds share."""
 
     group: StaticGroup
     counted: _Counted
@@ -92,7 +92,7 @@ class _Run:
 
 
 def run(bench: Bench) -> Figure:
-    """Kill and restart at random moments while records flow and each batch is committed, then count by number."""
+    """Kill and restart members at random times while records flow; then count the records of all ledgers."""
     topic = bench.topic("crash-rounds")
     counted = _Counted.of()
     rounds = bench.count(50, 5)
@@ -103,30 +103,30 @@ def run(bench: Bench) -> Figure:
             bench, bench.ours(enable_auto_commit="false"), topic, MEMBERS, kind="committer", batch=BATCH
         ) as group,
     ):
-        shared = _Run(group=group, counted=counted, chance=bench.chance_of_own(bench.chance.random()))
-        with bench.streaming(topic, _BEATS_PER_S) as stream:
+        shared = _Run(group=group, counted=counted, chance=bench.own_random(bench.chance.random()))
+        with bench.streaming(topic, _TICKS_PER_S) as stream:
             group.begin()
             time.sleep(bench.settle_s)
             _rounds(shared, rounds)
-        streamed = stream.said("streamed")[-1].facts
+        streamed = stream.reports("streamed")[-1].facts
         _count(counted, *_audit(group, int(streamed["count"])))
-        kills = sum(life.killed_at is not None for life in group.lives())
+        kills = sum(process.killed_at is not None for process in group.processes())
         notes += [
             f"{streamed['count']:,} records, {streamed['count'] / streamed['wall_s']:,.0f} a second; {kills} kills",
-            *(f"complaint: {error}" for error in group.errors()),
+            *(f"error: {error}" for error in group.errors()),
         ]
         for instance in group.instances:
-            instance.life.leave()
+            instance.process.leave()
     return Figure(
         title=f"Crash rounds: {rounds} x kill -9 of one of three static members under {_RECORDS_PER_S:,} records/s",
         series=counted.series,
         checks=_checks(counted, rounds),
         notes=(
-            f"consume({BATCH}), the batch is written down in 10 ms, commit(asynchronous=False); no automatic commits",
+            f"consume({BATCH}), 10 ms for the entries in the ledger, commit(asynchronous=False); no automatic commits",
             (
-                f"the next kill: {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last member was back; or, once in"
-                f" {1 / _CHANCE_TO_STRIKE_TWICE:.0f} rounds, of the replacement itself, up to {_STARTING_S[1]} s after"
-                " its start: a round cut short like that has no time of recovery of its own"
+                f"the next kill: {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last member had recovered; or, once in"
+                f" {1 / _CHANCE_TO_KILL_TWICE:.0f} rounds, of the replacement itself, up to {_STARTING_S[1]} s after"
+                " its start: the recovery of such a round is not measured separately"
             ),
             *notes,
         ),
@@ -150,49 +150,51 @@ def _checks(counted: _Counted, rounds: int) -> tuple[Check, ...]:
 
 
 def _rounds(shared: _Run, rounds: int) -> None:
-    """Kill and restart so many times; most victims have come back before the next kill, some have not."""
+    """Kill and restart members this many times; some are killed again before they have recovered."""
     counted, chance = shared.counted, shared.chance
     done = 0
     while done < rounds:
         victim = chance.choice(shared.group.instances)
         pause_s = chance.uniform(*_PAUSE_S)
         with counted_in(counted.recovery, counted.everything, counted.moved):
-            before = shared.group.picture(victim)
-            killed_at = _strike(victim)
+            before = shared.group.snapshot(victim)
+            killed_at = _kill(victim)
             done += 1
-            while done < rounds and chance.random() < _CHANCE_TO_STRIKE_TWICE:
+            while done < rounds and chance.random() < _CHANCE_TO_KILL_TWICE:
                 time.sleep(chance.uniform(*_STARTING_S))
-                killed_at = _strike(victim)
+                killed_at = _kill(victim)
                 done += 1
-                tell(f"crash-rounds: {done}/{rounds} {victim.name} killed again while it starts")
+                log(f"crash-rounds: {done}/{rounds} {victim.name} killed again during its start")
             recovery_s = _recovered(shared, before, killed_at, done)
             time.sleep(pause_s)
             movement = shared.group.movement(before)
             counted.moved.add(len(movement.partitions), partitions=sorted(movement.partitions))
             moved = f"{len(movement.partitions)} moved"
-            tell(f"crash-rounds: {done}/{rounds} {victim.name} back after {recovery_s:.3f} s, {moved}")
+            log(f"crash-rounds: {done}/{rounds} {victim.name} recovered after {recovery_s:.3f} s, {moved}")
 
 
-def _strike(victim: Instance) -> float:
-    killed_at = victim.life.kill()
+def _kill(victim: Instance) -> float:
+    killed_at = victim.process.kill()
     victim.start()
     return killed_at
 
 
-def _recovered(shared: _Run, before: Picture, killed_at: float, number: int) -> float:
-    """How long it took; returns when all partitions of the killed member flow again."""
-    life = before.instance.life
-    steps = life.steps(_GIVE_UP_S)
-    recovery_s = life.started_at + steps.first_record - killed_at
+def _recovered(shared: _Run, before: Snapshot, killed_at: float, number: int) -> float:
+    """Wait until all partitions of the killed member have records again; return the time of the recovery."""
+    process = before.instance.process
+    steps = process.steps(_GIVE_UP_S)
+    recovery_s = process.started_at + steps.first_record - killed_at
     shared.counted.recovery.add(recovery_s, round=number, instance=before.instance.name, **asdict(steps))
-    life.worker.until(lambda: life.firsts().keys() >= before.owned, _GIVE_UP_S, f"records of {sorted(before.owned)}")
-    last_at = max(life.firsts()[partition] for partition in before.owned)
+    process.worker.until(
+        lambda: process.firsts().keys() >= before.owned, _GIVE_UP_S, f"records of {sorted(before.owned)}"
+    )
+    last_at = max(process.firsts()[partition] for partition in before.owned)
     shared.counted.everything.add(last_at - killed_at, round=number)
     return recovery_s
 
 
-def _audit(group: StaticGroup, total: int) -> tuple[list[Chapter], Account]:
-    """The ledgers and what they say, as soon as everything was handled or nothing more comes."""
+def _audit(group: StaticGroup, total: int) -> tuple[list[Ledger], Account]:
+    """Return the ledgers and their outcome when all records were handled or no more records arrive."""
     size, changed_at = -1, time.monotonic()
     while True:
         time.sleep(0.2)
@@ -201,19 +203,19 @@ def _audit(group: StaticGroup, total: int) -> tuple[list[Chapter], Account]:
             size, changed_at = now_size, time.monotonic()
         quiet_s = time.monotonic() - changed_at
         if quiet_s > _QUIET_S:
-            chapters = [read(Path(life.job.ledger), life.killed_at) for life in group.lives()]
-            result = account(chapters, total)
+            ledgers = [read(Path(process.job.ledger), process.killed_at) for process in group.processes()]
+            result = account(ledgers, total)
             if result.lost <= 0 or quiet_s > _SILENCE_S:
-                return chapters, result
+                return ledgers, result
 
 
-def _count(counted: _Counted, chapters: list[Chapter], result: Account) -> None:
+def _count(counted: _Counted, ledgers: list[Ledger], result: Account) -> None:
     counted.lost.add(result.lost)
     counted.unexplained.add(result.unexplained)
     killed = sorted(
-        (chapter.killed_at, chapter.in_flight, twice)
-        for chapter, twice in zip(chapters, result.twice, strict=True)
-        if chapter.killed_at is not None
+        (ledger.killed_at, ledger.in_flight, twice)
+        for ledger, twice in zip(ledgers, result.twice, strict=True)
+        if ledger.killed_at is not None
     )
     for number, (_, in_flight, twice) in enumerate(killed, 1):
         counted.in_flight.add(in_flight, round=number)

@@ -1,4 +1,4 @@
-"""What many members of one process cost that fetch nothing: heartbeats on time, processor time, memory."""
+"""The costs of many members in one process that fetch no records: lateness of heartbeats, processor time, memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.processes import Worker, WorkerFailedError, cpu_s
 from tests.benchmarks.samples import at_most, median_of
 from tests.benchmarks.workers import group_members
@@ -19,7 +19,7 @@ NAME = "group-members"
 
 GROUPS, QUICK_GROUPS = 50, 10
 MEMBERS = 20
-"""In each group."""
+"""The number of members in each group."""
 
 LATE_PERCENT, MOST_CPU_PERCENT, MOST_KB = 10.0, 30.0, 200.0
 _EVERY_S = 1.0
@@ -31,12 +31,12 @@ _READY_S = 450.0
 
 
 def run(bench: Bench) -> Figure:
-    """Create all members in one process, wait until nothing changes, and read its heartbeats and its costs."""
+    """Create all members in one process, wait until no group changes, and read its heartbeats and its costs."""
     groups = QUICK_GROUPS if bench.is_quick else GROUPS
     side = bench.ours(membership_threads="shared")
-    late = side.series("p99 of sends: late by this part of the interval", "%")
+    late = side.series("p99 of sends: lateness, part of the interval", "%")
     latest = side.series("latest send", "%")
-    answered = side.series("p99 of answers: late by this part of the interval", "%")
+    answered = side.series("p99 of responses: lateness, part of the interval", "%")
     share = side.series("share of a core", "%")
     memory = side.series("memory of a member", "kB")
     ready = side.series("all have their partitions", "s")
@@ -60,14 +60,14 @@ def run(bench: Bench) -> Figure:
                 percent = (cpu_s(process) - used) / (time.monotonic() - began) * 100
                 worker.order("count")
                 counted = worker.expect("counted", _READY_S).facts
-                tell(f"group-members: {percent:.1f} % of a core, ready in {is_ready.facts['took_s']:.1f} s, {counted}")
+                log(f"group-members: {percent:.1f} % of a core, ready in {is_ready.facts['took_s']:.1f} s, {counted}")
                 worker.order("end")
                 closed = worker.expect("left", _READY_S)
                 worker.wait()
             if counted["settled"] != groups * MEMBERS or counted["changes"]:
-                raise WorkerFailedError(f"the groups changed meanwhile: {counted}")
+                raise WorkerFailedError(f"the groups changed during the measurement: {counted}")
             of_interval = 100 / counted["interval_s"]
-            late.add(counted["sent_p99"] * of_interval, beats=counted["beats"])
+            late.add(counted["sent_p99"] * of_interval, heartbeats=counted["heartbeats"])
             latest.add(counted["sent_p100"] * of_interval)
             answered.add(counted["answered_p99"] * of_interval)
             share.add(percent)
@@ -85,6 +85,6 @@ def run(bench: Bench) -> Figure:
         checks=tuple(at_most(bound, median_of(one), limit, unit, [one]) for bound, one, limit, unit in limits),
         notes=(
             f"each is polled every {_EVERY_S:g} s with poll(0), and owns 2 partitions",
-            "late: the distance of two heartbeats of one member minus the broker's heartbeat interval",
+            "lateness: the time between two heartbeats of one member minus the broker's heartbeat interval",
         ),
     )

@@ -1,4 +1,4 @@
-"""How long one large group needs to join, to lose a quarter of its members, and to take new ones in."""
+"""The time that one large group needs for its join, for the leave of a quarter of its members, and for new members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.groups import Group, balanced_at, subscribe_together
 from tests.benchmarks.processes import cpu_s, listener_at, share_of_core
 from tests.benchmarks.samples import at_most, median_of
@@ -24,12 +24,12 @@ JOIN, LEAVE, RETURN = "all join", "a quarter leaves", "as many new members join"
 BOUNDS = {JOIN: 6.0, LEAVE: 1.5, RETURN: 3.0}
 
 _BALANCE_S = 300.0
-#: How often the driver computes who owns what: with hundreds of members that takes some ten milliseconds.
+#: The interval in which the driver computes the owners, which takes about ten milliseconds with hundreds of members.
 _CHECK_EVERY_S = 0.25
 _WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
-#: The same fetches on both sides; no group reads the records of the groups before it.
+#: Both sides have equal fetch settings, and no group reads the records of earlier groups.
 _FETCHING = {"fetch_wait_max_ms": "500", "auto_offset_reset": "latest"}
-#: Of all partitions together.
+#: The rate of all partitions together.
 _RECORDS_PER_S = 500
 
 
@@ -144,7 +144,7 @@ def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measure
         time.sleep(bench.settle_s)
         _join(newcomers, [*staying, *newcomers], size, measured.back)
         _close([*staying, *newcomers])
-    tell(", ".join(f"{one.label} {one.values[-1]:.2f} {one.unit}" for one in measured.series))
+    log(", ".join(f"{one.label} {one.values[-1]:.2f} {one.unit}" for one in measured.series))
 
 
 def _prepared(group: Group, count: int) -> list[GroupMember]:

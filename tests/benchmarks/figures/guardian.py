@@ -1,4 +1,4 @@
-"""How long the partitions of a killed process stall, with a guardian and without."""
+"""The time for which the partitions of a killed process stall, with a guardian and without one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import HEARTBEAT_S, Figure, counted_in, tell
-from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
+from tests.benchmarks.bench import HEARTBEAT_S, Figure, counted_in, log
+from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_TICKS_PER_S
 from tests.benchmarks.groups import Group, balanced_at
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.samples import Check, Series, at_most
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tests.benchmarks.groups import Record
 
 MEMBERS = 3
-#: One heartbeat interval, and a second for everything else.
+#: One heartbeat interval, and a second for all other steps.
 LIMIT_S = HEARTBEAT_S + 1.0
 QUICK_LIMIT_S = 2.0
-#: A session (45 s), the others' next heartbeats, and patience.
+#: A session (45 s), the next heartbeats of the other members, and a reserve.
 _TAKEN_S = 90.0
 _FLOWING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Contest:
-    """One side, its series, and how often it is measured."""
+class _MeasuredSide:
+    """One side, its series, and the number of its measurements."""
 
     side: Side
     series: Series
@@ -42,17 +42,17 @@ class _Contest:
 
 
 def run(bench: Bench) -> Figure:
-    """Kill one of three members at a random moment, again and again; all sides at the same time."""
+    """Kill one of three members at random times, repeatedly, on all sides at the same time."""
     topic = bench.topic("guardian")
     guarded = {"crash_guardian_enable": "true"}
-    # A round without a guardian takes a session of 45 s and more, and all of them say the same.
+    # A round without a guardian takes more than a session (45 s), and its results hardly vary.
     often, seldom = bench.count(12, 4), bench.rounds or (1 if bench.is_quick else 4)
-    contests = [
-        _Contest(
+    sides = [
+        _MeasuredSide(
             side=side,
             series=Series(label=side.label, unit="s", is_ours=side.is_ours),
             rounds=rounds,
-            chance=bench.chance_of_own(bench.chance.random()),
+            chance=bench.own_random(bench.chance.random()),
         )
         for side, rounds in (
             (bench.ours("ours, guardian", **guarded), often),
@@ -61,21 +61,21 @@ def run(bench: Bench) -> Figure:
             (bench.raw(), seldom),
         )
     ]
-    with bench.streaming(topic, STREAM_BEATS_PER_S), ThreadPoolExecutor(len(contests)) as lanes:
-        for lane in [lanes.submit(_lane, bench, contest, topic) for contest in contests]:
+    with bench.streaming(topic, STREAM_TICKS_PER_S), ThreadPoolExecutor(len(sides)) as lanes:
+        for lane in [lanes.submit(_lane, bench, measured, topic) for measured in sides]:
             lane.result()
-    default, quick, *_ = (contest.series for contest in contests)
+    default, quick, *_ = (measured.series for measured in sides)
     return Figure(
         title="kill -9 of one of three members: the kill to the others' first record from each of its partitions",
-        series=tuple(contest.series for contest in contests),
+        series=tuple(measured.series for measured in sides),
         checks=(
             _check(f"default settings: at most one heartbeat interval + 1 s = {LIMIT_S:.0f} s", default, LIMIT_S),
             _check(f"heartbeat.interval.ms=200: at most {QUICK_LIMIT_S:.0f} s", quick, QUICK_LIMIT_S),
         ),
         notes=(
-            f"{often} kills on each guarded side, {seldom} on each other one; a killed member owned 4 partitions",
-            f"{STREAM_BEATS_PER_S:.0f} records a second for each partition: every member's heartbeats are active ones",
-            f"before each kill nothing happened for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
+            f"{often} kills on a side with a guardian, {seldom} on each other side; killed members owned 4 partitions",
+            f"{STREAM_TICKS_PER_S:.0f} records a second for each partition: every member's heartbeats are active ones",
+            f"the groups were stable for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more before each kill",
         ),
     )
 
@@ -84,16 +84,16 @@ def _check(bound: str, series: Series, limit_s: float) -> Check:
     return at_most(f"guardian, {bound}", max(series.values, default=None), limit_s, "s at most", [series])
 
 
-def _lane(bench: Bench, contest: _Contest, topic: str) -> None:
-    """One new group for each kill: what the survivors handled is known only at their end."""
-    for _ in range(contest.rounds):
-        with counted_in(contest.series), Group(bench, contest.side, topic) as group:
+def _lane(bench: Bench, measured: _MeasuredSide, topic: str) -> None:
+    """Measure each kill with a new group, because the survivors report their handled records at their end."""
+    for _ in range(measured.rounds):
+        with counted_in(measured.series), Group(bench, measured.side, topic) as group:
             spares = [group.spare() for _ in range(MEMBERS)]
             for spare in spares:
                 spare.prepare()
                 spare.subscribe()
             balanced_at(spares, BALANCE_S)
-            time.sleep(bench.settle_s + contest.chance.uniform(0, HEARTBEAT_S))
+            time.sleep(bench.settle_s + measured.chance.uniform(0, HEARTBEAT_S))
             victim, *survivors = spares
             orphans, _ = victim.owned()
             killed_at = time.monotonic()
@@ -105,15 +105,15 @@ def _lane(bench: Bench, contest: _Contest, topic: str) -> None:
             handled = [record for survivor in survivors for record in survivor.handled]
             waits = waits_after(killed_at, orphans, handled)
             for partition, wait_s in sorted(waits.items()):
-                contest.series.add(wait_s, partition=partition)
-            tell(f"guardian: {contest.side.label} {max(waits.values()):.3f} s (the longest of {len(waits)})")
+                measured.series.add(wait_s, partition=partition)
+            log(f"guardian: {measured.side.label} {max(waits.values()):.3f} s (the longest of {len(waits)})")
 
 
 def waits_after(killed_at: float, orphans: Iterable[int], handled: Iterable[Record]) -> Mapping[int, float]:
-    """For each orphaned partition: the kill to the first record that a survivor handled.
+    """Return for each orphaned partition the time from the kill to the first record that a survivor handled.
 
     Raises:
-        WorkerFailedError: no member handled records of one of them.
+        WorkerFailedError: The survivors handled no record of one of the partitions.
     """
     first: dict[int, float] = {}
     for record in handled:
@@ -121,5 +121,5 @@ def waits_after(killed_at: float, orphans: Iterable[int], handled: Iterable[Reco
             first[record.partition] = min(record.handled_at, first.get(record.partition, record.handled_at))
     silent = sorted(set(orphans) - first.keys())
     if silent:
-        raise WorkerFailedError(f"nobody handled a record of partitions {silent} after the kill")
+        raise WorkerFailedError(f"no member handled a record of partitions {silent} after the kill")
     return {partition: first[partition] - killed_at for partition in orphans}

@@ -1,4 +1,4 @@
-"""How long partitions stall when a process replaces another one under the instance id of the older one."""
+"""The time for which partitions stall if a process replaces another one with the same instance id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import GroupMember, balanced_at, handovers
 from tests.benchmarks.processes import Worker
 from tests.benchmarks.samples import Series, at_most, median_of
@@ -25,9 +25,9 @@ POOL, WAIT, RESTART = "pool", "wait", "restart"
 """How the successor gets the id: it waits for a free id of a pool, waits for this id, or joins after the leave."""
 
 _MEMBERS = 3
-_BEATS_PER_S = 50.0
+_TICKS_PER_S = 50.0
 _JOIN_S = 60.0
-#: The successor waits this long before the predecessor leaves: longer than any quick beginning of its requests.
+#: The successor waits this long before the predecessor leaves: longer than the quick requests at the start of a wait.
 _WAITING_S = (3.0, 5.0)
 _FLOWING_S = 1.0
 
@@ -78,7 +78,7 @@ def run(bench: Bench) -> Figure:
         )
         for way in ways
     ]
-    with bench.streaming(topic, _BEATS_PER_S):
+    with bench.streaming(topic, _TICKS_PER_S):
         for way, into in zip(ways, measured, strict=True):
             with counted_in(*into.series):
                 _replace_members(bench, way, topic, rounds, into)
@@ -104,8 +104,8 @@ def run(bench: Bench) -> Figure:
         notes=(
             f"{rounds} replacements each, {_MEMBERS} members, {PARTITIONS} partitions, default settings",
             (
-                f"{_BEATS_PER_S:.0f} records a second for each partition: {1000 / _BEATS_PER_S:.0f} ms of a gap are"
-                " the stream's own"
+                f"{_TICKS_PER_S:.0f} records a second for each partition: {1000 / _TICKS_PER_S:.0f} ms of a gap are"
+                " due to the stream"
             ),
             "every successor's process is started, and has its imports, before the old one closes",
             f"pool and wait: the successor waits {_WAITING_S[0]:.0f} to {_WAITING_S[1]:.0f} s, then the old one closes",
@@ -116,7 +116,7 @@ def run(bench: Bench) -> Figure:
 
 def _replace_members(bench: Bench, way: Way, topic: str, rounds: int, into: Measured) -> None:
     """Replace one member after the other; each reports its handled records when it has left."""
-    chance = bench.chance_of_own(bench.chance.random())
+    chance = bench.own_random(bench.chance.random())
     config = bench.config(way.side)
     replaced: list[tuple[GroupMember, GroupMember, frozenset[int]]] = []
     with ExitStack() as processes:
@@ -168,4 +168,4 @@ def judge(old: Sequence[Record], new: Sequence[Record], share: frozenset[int], i
             into.gap.add(change.standstill_s, partition=change.partition)
             into.repeated.add(float(max(0, last + 1 - first)))
             into.lost.add(float(max(0, first - last - 1)))
-        tell(f"hand-over: {into.gap.label} {max(into.gap.values[-len(share) :]):.3f} s (the longest of {len(share)})")
+        log(f"hand-over: {into.gap.label} {max(into.gap.values[-len(share) :]):.3f} s (the longest of {len(share)})")

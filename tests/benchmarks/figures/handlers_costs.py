@@ -1,4 +1,4 @@
-"""What a `Processor` adds to the plain loop: time per record, waits on asyncio, memory, start and stop."""
+"""The costs of a `Processor` compared with the plain loop: time per record, asyncio waits, memory, start and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.figures.throughput import SAME_FETCHING, paired_ratios
 from tests.benchmarks.handler_programs import Task, measured_runs, side_of
 from tests.benchmarks.processes import Worker, WorkerFailedError, worker_command
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 _KEYS = 100
 _RECORDS = 1_000_000
 MORE_US = 5.0
-"""How much more time a record may take with one handler at a time than in a poll loop."""
+"""The allowed additional time of a record with one handler at a time, compared with a poll loop."""
 
 _IN_FLIGHT = 1_000
 _WAITS = {0.01: 100_000, 0.1: 20_000}
-"""How many records wait how long."""
+"""The numbers of records, and how long their handlers wait."""
 
 SHARE = 0.9
 _FEW = 1_200
 MORE_MIB = 48.0
-"""How much more memory a `Processor` with a stuck key may have than a poll loop with a stuck handler."""
+"""The allowed additional memory of a `Processor` with a stuck key, compared with a poll loop with a stuck handler."""
 
 _MIB = 2**20
 _TIMEOUT_S = 180.0
 
 
 def run(bench: Bench) -> Figure:
-    """Measure each cost in turns with what it is compared with."""
+    """Measure each cost in turns with its comparison."""
     topic = bench.filled_topic("handlers-costs", _RECORDS, keys=_KEYS)
     rounds = bench.count(7, 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,15 +55,15 @@ def run(bench: Bench) -> Figure:
     memory = _memory(bench, bench.count(3, 1))
     parts = (one, *waits, edges, memory)
     return Figure(
-        title="Handlers: what a Processor adds",
+        title="Handlers: the costs of a Processor",
         series=tuple(series for part, _ in parts for series in part),
         checks=tuple(check for _, checks in parts for check in checks),
         notes=(
             f"one at a time: {_RECORDS:,} x 100 B, concurrency 1; from the first empty handler to the last one",
-            f"coroutines: {_IN_FLIGHT:,} at the same time; ideal: {_IN_FLIGHT:,} by the wait",
+            f"coroutines: {_IN_FLIGHT:,} at the same time; ideal: {_IN_FLIGHT:,} divided by the wait",
             f"{Program.ASYNCIO}: the same handler and coroutines without Kafka",
             "start: constructor to first handler; stop: `stop()` to the return of `run()`, or `close()`",
-            f"stuck key: {_RECORDS:,} records in one partition; RSS once no handler ends any more",
+            f"stuck key: {_RECORDS:,} records in one partition; RSS when no more handlers end",
         ),
     )
 
@@ -72,7 +72,7 @@ Part = tuple[tuple["Series", ...], tuple[Check, ...]]
 
 
 def _one_at_a_time(bench: Bench, topic: str, folder: Path, rounds: int) -> Part:
-    """A `Processor` with one handler at a time beside a poll loop."""
+    """Measure a `Processor` with one handler at a time, compared with a poll loop."""
     task = Task(topic=topic, records=_RECORDS, concurrency=1, config=_config(SAME_FETCHING))
     sides = [side_of(bench, Program.THREADS), replace(bench.ours(Program.POLL), is_ours=False)]
     wall = [side.series("one at a time", "µs/msg") for side in sides]
@@ -83,7 +83,7 @@ def _one_at_a_time(bench: Bench, topic: str, folder: Path, rounds: int) -> Part:
             (facts,) = measured_runs(bench, sides[place], task, folder, _TIMEOUT_S)
             wall[place].add(facts["wall_s"] / facts["count"] * 1e6, **facts)
             cpu[place].add(facts["cpu_s"] / facts["count"] * 1e6)
-            tell(f"handlers-costs: {wall[place].label} {wall[place].values[-1]:.2f} µs/msg")
+            log(f"handlers-costs: {wall[place].label} {wall[place].values[-1]:.2f} µs/msg")
 
     bench.in_turns(rounds, partial(turn, 0), partial(turn, 1))
     bound = f"one at a time: median at most {Program.POLL} + {MORE_US:.0f} µs"
@@ -91,7 +91,7 @@ def _one_at_a_time(bench: Bench, topic: str, folder: Path, rounds: int) -> Part:
 
 
 def _waits(bench: Bench, folder: Path, rounds: int, wait_s: float, records: int) -> Part:
-    """Coroutines that wait, with Kafka and without."""
+    """Measure coroutines that wait, with Kafka and without."""
     topic = bench.filled_topic("handlers-asyncio", records, keys=10 * _IN_FLIGHT)
     task = Task(
         topic=topic,
@@ -112,7 +112,7 @@ def _waits(bench: Bench, folder: Path, rounds: int, wait_s: float, records: int)
             facts = measured_runs(bench, sides[place], task, folder, _TIMEOUT_S)[-1]
             rates[place].add(facts["count"] / facts["wall_s"], round=number, **facts)
             cpu[place].add(facts["cpu_s"] / facts["count"] * 1e6)
-            tell(f"handlers-costs: {rates[place].label} {rates[place].values[-1]:,.0f} msg/s")
+            log(f"handlers-costs: {rates[place].label} {rates[place].values[-1]:,.0f} msg/s")
 
     for number in range(rounds):
         for place in (number % 2, 1 - number % 2):
@@ -132,7 +132,7 @@ def _waits(bench: Bench, folder: Path, rounds: int, wait_s: float, records: int)
 
 
 def _edges(bench: Bench, folder: Path, rounds: int) -> Part:
-    """The start and the stop beside a consumer's."""
+    """Measure the start and the stop, compared with those of a consumer."""
     task = Task(topic=bench.filled_topic("handlers-start", _FEW, keys=_KEYS), records=_FEW, runs=4)
     sides = [side_of(bench, Program.THREADS), replace(bench.ours(Program.POLL), is_ours=False)]
     starts = [side.series("start", "s") for side in sides]
@@ -149,7 +149,7 @@ def _edges(bench: Bench, folder: Path, rounds: int) -> Part:
 
 
 def _memory(bench: Bench, rounds: int) -> Part:
-    """The memory behind a stuck handler."""
+    """Measure the memory of a process with a stuck handler."""
     topics = {keys: bench.filled_topic("handlers-stuck", _RECORDS, partitions=1, keys=keys) for keys in (1, _KEYS)}
     sides = [side_of(bench, Program.THREADS), replace(bench.ours(Program.POLL), is_ours=False)]
     series: list[Series] = []
@@ -157,8 +157,8 @@ def _memory(bench: Bench, rounds: int) -> Part:
     for keys, topic in topics.items():
         what = f"stuck key of {keys}"
         after = [side.series(f"RSS, {what}", "MiB") for side in sides]
-        grown = [side.series(f"RSS, more than at its begin, {what}", "MiB") for side in sides]
-        turns = [partial(_weigh, bench, *pair, topic) for pair in zip(sides, after, grown, strict=True)]
+        grown = [side.series(f"RSS, growth since its beginning, {what}", "MiB") for side in sides]
+        turns = [partial(_measure_memory, bench, *pair, topic) for pair in zip(sides, after, grown, strict=True)]
         bench.in_turns(rounds, *turns)
         series += [*after, *grown]
         bound = f"{what}: at most {Program.POLL} + {MORE_MIB:.0f} MiB"
@@ -166,7 +166,7 @@ def _memory(bench: Bench, rounds: int) -> Part:
     return tuple(series), tuple(checks)
 
 
-def _weigh(bench: Bench, side: Side, after: Series, grown: Series, topic: str) -> None:
+def _measure_memory(bench: Bench, side: Side, after: Series, grown: Series, topic: str) -> None:
     with counted_in(after, grown):
         config = bench.config(side)
         job = stuck_key.Job(program=side.label, config=config, topic=topic, expected=_RECORDS)
@@ -181,7 +181,7 @@ def _weigh(bench: Bench, side: Side, after: Series, grown: Series, topic: str) -
             worker.wait()
         after.add(settled, handled=handled)
         grown.add(settled - begun)
-        tell(f"handlers-costs: {after.label} {begun:.1f} -> {settled:.1f} MiB, {handled:,} handled meanwhile")
+        log(f"handlers-costs: {after.label} {begun:.1f} -> {settled:.1f} MiB, {handled:,} handled meanwhile")
 
 
 def _rss(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""What is lost and what is processed twice when a program with many handlers is killed in the middle of its work."""
+"""The lost and repeated records of a program with many handlers that is killed during its work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.handler_programs import FASTSTREAM, Task, command_of, side_of
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import at_most
@@ -24,28 +24,28 @@ _RECORDS, _KEYS = 20_000, 100
 _WAIT_S, _CONCURRENCY = 0.01, 100
 _COMMIT_MS = 100
 _EARLIEST, _LATEST = 0.3, 0.7
-"""The part of the records that is done when the program is killed: a random number between them."""
+"""The limits of the random part of the records that are processed before the kill."""
 
 _QUIET_S, _COMPLETE_QUIET_S = 8.0, 2.0
-"""No record for so long after the restart: nothing more comes. The second one holds if every record was processed."""
+"""After this time without a record the round ends. The second value applies if every record was processed."""
 
 _TIMEOUT_S = 120.0
-_LOOK_S = 0.02
+_CHECK_EVERY_S = 0.02
 PROGRAMS = (Program.THREADS, Program.COROUTINES, Program.POOL, FASTSTREAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The records of two lives of a program: how many no life finished, and how many times one was finished again."""
+    """The records of two processes of a program: how many were never finished, and how often one was finished again."""
 
     lost: int
     repeated: int
 
 
-def outcome(lives: list[bytes], total: int) -> Outcome:
-    """Return the outcome of the records 0 to total - 1 from the ledgers of all lives, without incomplete entries."""
+def outcome(ledgers: list[bytes], total: int) -> Outcome:
+    """Return the outcome of the records 0 to total - 1 from all ledgers, without incomplete entries."""
     numbers: list[int] = []
-    for ledger in lives:
+    for ledger in ledgers:
         whole = ledger[: len(ledger) // NUMBER.size * NUMBER.size]
         numbers += (number for (number,) in NUMBER.iter_unpack(whole))
     distinct = len(set(numbers))
@@ -58,14 +58,14 @@ def run(bench: Bench) -> Figure:
     lost = [side.series("records lost", "records") for side in sides]
     repeated = [side.series("records processed twice", "records") for side in sides]
     seed = bench.chance.random()
-    chances = [bench.chance_of_own(seed) for _ in sides]
+    chances = [bench.own_random(seed) for _ in sides]
 
     def turn(place: int) -> None:
         with counted_in(lost[place], repeated[place]):
             found = _killed_once(bench, sides[place], chances[place])
             lost[place].add(found.lost)
             repeated[place].add(found.repeated)
-            tell(f"handlers-crash: {sides[place].label} {found}")
+            log(f"handlers-crash: {sides[place].label} {found}")
 
     bench.in_turns(bench.count(5, 1), *[lambda place=place: turn(place) for place in range(len(sides))])
     return Figure(
@@ -105,21 +105,21 @@ def _wait_for_entries(ledger: Path, number: float) -> None:
     while len(_content(ledger)) < number * NUMBER.size:
         if time.monotonic() > give_up_at:
             raise WorkerFailedError(f"fewer than {number:.0f} records within {_TIMEOUT_S:.0f} s")
-        time.sleep(_LOOK_S)
+        time.sleep(_CHECK_EVERY_S)
 
 
 def _settled(ledgers: list[Path]) -> Outcome:
-    """Return the outcome as soon as nothing more comes."""
+    """Return the outcome when no more records arrive."""
     size, changed_at = -1, time.monotonic()
     while True:
-        lives = [_content(ledger) for ledger in ledgers]
-        found, now_size = outcome(lives, _RECORDS), sum(map(len, lives))
+        contents = [_content(ledger) for ledger in ledgers]
+        found, now_size = outcome(contents, _RECORDS), sum(map(len, contents))
         if now_size != size:
             size, changed_at = now_size, time.monotonic()
         quiet_s = time.monotonic() - changed_at
         if quiet_s > (_QUIET_S if found.lost else _COMPLETE_QUIET_S):
             return found
-        time.sleep(_LOOK_S * 10)
+        time.sleep(_CHECK_EVERY_S * 10)
 
 
 def _content(ledger: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Whether records are lost or handled twice while members come and go cleanly."""
+"""The number of lost and repeated records while members join and leave cleanly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import Group, GroupMember, balanced_at, tally
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.samples import Series, at_most
@@ -23,9 +23,9 @@ _MOST_MEMBERS = 4
 _PAUSE_S = (0.2, 2.0)
 _BALANCE_S = 30.0
 _SILENCE_S = 20.0
-"""Longer than any rebalance of either side takes: what has not come by then will not."""
+"""Longer than any rebalance of either side: records that have not arrived by then are lost."""
 
-_LOST, _TWICE, _LEAVES, _JOINS, _MOVES = "lost", "twice", "leaves", "joins", "partitions that changed hands"
+_LOST, _TWICE, _LEAVES, _JOINS, _MOVES = "lost", "twice", "leaves", "joins", "partitions that changed their owner"
 
 
 def run(bench: Bench) -> Figure:
@@ -34,10 +34,10 @@ def run(bench: Bench) -> Figure:
     units = {_LOST: "records", _TWICE: "records", _JOINS: "members", _LEAVES: "members", _MOVES: "partitions"}
     series = {side: {what: side.series(what, unit) for what, unit in units.items()} for side in sides}
     rounds = bench.count(3, 1)
-    # Both sides of a round live through the same schedule: the same source of chance, twice.
+    # Both sides of a round have equal random generators and so the same schedule.
     for number in range(rounds):
         seed = bench.chance.random()
-        turns = [partial(_round, bench, side, series[side], number, bench.chance_of_own(seed)) for side in sides]
+        turns = [partial(_round, bench, side, series[side], number, bench.own_random(seed)) for side in sides]
         for turn in turns if number % 2 == 0 else reversed(turns):
             turn()
     ours = series[sides[0]]
@@ -56,7 +56,7 @@ def run(bench: Bench) -> Figure:
         title=f"Clean handoffs: members leave and join while {records:,} records flow",
         series=tuple(one for pair in zip(*(series[side].values() for side in sides), strict=True) for one in pair),
         checks=checks,
-        notes=("odd rounds consume by poll(), even ones by consume(50); commits are each side's own automatic ones",),
+        notes=("odd rounds consume by poll(), even rounds by consume(50); automatic commits of each side",),
     )
 
 
@@ -73,10 +73,10 @@ def _round(bench: Bench, side: Side, series: dict[str, Series], number: int, cha
         joins = 0
         spare = group.member()
         with bench.streaming(topic, _RECORDS_PER_S / PARTITIONS, total=records) as stream:
-            while not stream.said("streamed"):
+            while not stream.reports("streamed"):
                 time.sleep(chance.uniform(*_PAUSE_S))
                 if chance.random() < _chance_to_join(len(members)):
-                    # Always one process in reserve: how long one takes to start must not space out the joins.
+                    # The next process starts in advance, so that its start does not delay the joins.
                     spare.prepare()
                     spare.subscribe()
                     members.append(spare)
@@ -97,11 +97,11 @@ def _round(bench: Bench, side: Side, series: dict[str, Series], number: int, cha
         counts = tally(([record.number for record in one.handled] for one in gone), records)
         moves = sum(one.moves for one in gone) - PARTITIONS
         if moves <= 0:
-            raise WorkerFailedError("no partition changed hands: nothing was shown")
+            raise WorkerFailedError("no partition changed its owner, so the round proves nothing")
         counted = (counts.lost, counts.duplicates, joins, leaves, moves)
         for what, value in zip((_LOST, _TWICE, _JOINS, _LEAVES, _MOVES), counted, strict=True):
             series[what].add(value)
-        tell(f"handoffs: {side.label} lost {counts.lost}, twice {counts.duplicates}, {joins} joins, {leaves} leaves")
+        log(f"handoffs: {side.label} lost {counts.lost}, twice {counts.duplicates}, {joins} joins, {leaves} leaves")
 
 
 def _chance_to_join(members: int) -> float:

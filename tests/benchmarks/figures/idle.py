@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import Group, GroupMember, balanced_at
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.proxy import ALL_KINDS, HEARTBEATS, CountingProxy
@@ -50,7 +50,7 @@ def run(bench: Bench) -> Figure:
             for side, idler, before in _watched(bench, fed, (flowing,)):
                 with counted_in(flowing[side]):
                     flowing[side].add(_share(before, idler.look()))
-                    tell(f"idle: {flowing[side].label} {flowing[side].values[-1]:.2f} % of a core")
+                    log(f"idle: {flowing[side].label} {flowing[side].values[-1]:.2f} % of a core")
     ours, raw = sides
     checks = (
         at_most(
@@ -90,10 +90,10 @@ def run(bench: Bench) -> Figure:
 
 def _watched(
     bench: Bench, topic: str, measured: Sequence[Mapping[Side, Series]]
-) -> Iterator[tuple[Side, Idler, tuple[float, float]]]:
+) -> Iterator[tuple[Side, IdleMember, tuple[float, float]]]:
     """Watch a member of each side at the same time; return it with its time and processor time at the beginning."""
     with ExitStack() as held:
-        idlers: list[tuple[Side, Idler]] = []
+        idlers: list[tuple[Side, IdleMember]] = []
         for side in measured[0]:
             with counted_in(*(series[side] for series in measured)):
                 idlers.append((side, held.enter_context(_idler(bench, side, topic))))
@@ -104,7 +104,7 @@ def _watched(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idler:
+class IdleMember:
     """One member behind a proxy of its own."""
 
     member: GroupMember
@@ -117,7 +117,7 @@ class Idler:
 
 
 @contextmanager
-def _idler(bench: Bench, side: Side, topic: str) -> Iterator[Idler]:
+def _idler(bench: Bench, side: Side, topic: str) -> Iterator[IdleMember]:
     """A member that owns everything; it must have come through the proxy, with all of its connections."""
     with (
         CountingProxy(bench.bootstrap) as proxy,
@@ -133,10 +133,10 @@ def _idler(bench: Bench, side: Side, topic: str) -> Iterator[Idler]:
         ]
         if past:
             raise WorkerFailedError(f"connections go past the proxy: {past}")
-        yield Idler(member=member, proxy=proxy)
+        yield IdleMember(member=member, proxy=proxy)
 
 
-def _compare(idler: Idler, before: tuple[float, float], beats: Series, share: Series, total: Series) -> None:
+def _compare(idler: IdleMember, before: tuple[float, float], beats: Series, share: Series, total: Series) -> None:
     began, _ = before
     now, cpu_now = idler.look()
     sent = idler.proxy.requests(HEARTBEATS, began, now)
@@ -148,7 +148,7 @@ def _compare(idler: Idler, before: tuple[float, float], beats: Series, share: Se
     beats.add(HEARTBEAT_S * len(distances) / sum(distances), distances=distances)
     share.add(_share(before, (now, cpu_now)))
     total.add(len(idler.proxy.requests(ALL_KINDS, began, now)) / (now - began))
-    tell(
+    log(
         f"idle: {beats.label} {beats.values[-1]:.3f}, {share.values[-1]:.2f} % of a core,"
         f" {total.values[-1]:.1f} requests/s"
     )

@@ -1,4 +1,4 @@
-"""The import of `Consumer`, which every process pays before its first consumer, on a quiet and a busy machine."""
+"""The duration of the import of `Consumer` in a new process, on a quiet and on a busy machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RAW_MODULE = "confluent_kafka"
 #: The allowed difference from raw, which covers other work of the machine.
 SLOWER_BY_S = {"quiet": 0.10, "busy": 0.20}
 _SPIN = "while True: pass"
-#: The class as well: a module that imports it when it is asked for is not lighter for who wants a consumer.
+#: The program also gets the class, because a module may import it only on the first access.
 _PROGRAM = """
 import sys, time
 sys.modules["hypothesis"] = None
@@ -34,13 +34,13 @@ print(time.perf_counter() - began, time.process_time() - cpu, len(sys.modules))
 
 
 def run(bench: Bench) -> Figure:
-    """Import each in fresh interpreters, in turns: alone, then beside a process that takes one core."""
+    """Import both modules in new interpreters, in turns: alone, then beside a process that uses one core."""
     imports: list[_Import] = []
     checks: list[Check] = []
     for load, slower_by_s in SLOWER_BY_S.items():
         pair = (_Import.of(bench.subject, load, is_ours=True), _Import.of(_RAW_MODULE, load, is_ours=False))
         for one in pair:
-            one.measure()  # reads the files into the system's cache: not counted
+            one.measure()  # not counted: it reads the files into the system's cache
         with _busy() if load == "busy" else nullcontext():
             bench.in_turns(bench.count(25, 9), *(one.count for one in pair))
         ours, raw = (one.wall for one in pair)
@@ -52,17 +52,17 @@ def run(bench: Bench) -> Figure:
         series=(*(one.wall for one in imports), *(one.cpu for one in imports)),
         checks=tuple(checks),
         notes=(
-            "quiet: as quiet as the machine is, see its load; busy: beside one process that takes a core",
-            "CPU: where that is much less than the duration, the machine was busy otherwise",
-            "without hypothesis, which the tests install and users do not; bytecode is compiled before",
-            f"modules in the interpreter afterwards: {', '.join(map(_Import.words, imports[:2]))}",
+            "quiet: without other processes of the figure, see the load; busy: beside one process that uses a core",
+            "CPU: if it is much less than the duration, the machine ran other work",
+            "without hypothesis, which the tests install and users do not; bytecode is compiled in advance",
+            f"modules in the interpreter afterwards: {', '.join(map(_Import.module_count, imports[:2]))}",
         ),
     )
 
 
 @contextmanager
 def _busy() -> Iterator[None]:
-    """One core is another process's."""
+    """Use one core in another process until the end of the block."""
     with subprocess.Popen([sys.executable, "-c", _SPIN]) as spinning:
         try:
             yield
@@ -96,10 +96,10 @@ class _Import:
             self.cpu.add(cpu_s)
 
     def measure(self) -> tuple[float, float]:
-        """Wall and processor seconds.
+        """Return the duration and the processor time of one import, in seconds.
 
         Raises:
-            WorkerFailedError: It cannot be imported.
+            WorkerFailedError: The module cannot be imported.
         """
         program = _PROGRAM.format(module=self.module)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -109,6 +109,6 @@ class _Import:
         self.modules = int(modules)
         return wall_s, cpu_s
 
-    def words(self) -> str:
-        """How many modules there are then."""
+    def module_count(self) -> str:
+        """Return as text how many modules the interpreter has after the import."""
         return f"{self.modules} with {self.module}"

@@ -1,4 +1,4 @@
-"""What many consumers in one process cost that have nothing to do: processor time, threads, files, and their start."""
+"""The costs of many idle consumers in one process: processor time, threads, files, and the duration of their start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.processes import Worker, WorkerFailedError, share_of_core
 from tests.benchmarks.samples import at_most, median_of
 from tests.benchmarks.workers import many
@@ -23,10 +23,10 @@ CELLS = {"50": 50, "150": 150, "500": 500}
 CONSUMERS, QUICK_CONSUMERS = "150", "50"
 CPU_FACTOR, MORE_THREADS, MORE_FILES = 1.5, 5, 10
 IDLE_S, OFTEN_S = 1.0, 0.02
-"""How often each consumer is polled: seldom, and often."""
+"""The time between two polls of each consumer: rare polls, and frequent polls."""
 
 _SETTLE_S = 40.0
-"""Also in a quick run: connections that only the start needs are closed when they have been idle for half a minute."""
+"""Also in a quick run: connections that only the start needs are closed after half a minute without requests."""
 
 _WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
 _READY_S = 180.0
@@ -57,7 +57,7 @@ class Costs:
 
     @property
     def all(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return self.idle, self.often, self.threads, self.files, self.ready
 
 
@@ -114,4 +114,4 @@ def _measure(bench: Bench, side: Side, costs: Costs, count: int, every_s: float)
         costs.files.add(counted["files"])
     else:
         costs.often.add(share)
-    tell(f"many: {costs.idle.label}, every {every_s:g} s: {share:.2f} % of a core, {counted}")
+    log(f"many: {costs.idle.label}, every {every_s:g} s: {share:.2f} % of a core, {counted}")

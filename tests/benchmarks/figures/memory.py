@@ -1,4 +1,4 @@
-"""What a process weighs with its first consumer, and with each further one."""
+"""The memory of a process with its first consumer, and with each further one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Series, median_above_at_most
 from tests.benchmarks.workers import footprint
@@ -32,7 +32,7 @@ def run(bench: Bench) -> Figure:
         (side, step, kind): side.series(f"{kind}, {step}", "MiB") for kind in _KINDS for step in steps for side in sides
     }
     turns = [
-        partial(_weigh, bench, side, topic, [[series[side, step, kind] for step in steps] for kind in _KINDS])
+        partial(_measure, bench, side, topic, [[series[side, step, kind] for step in steps] for kind in _KINDS])
         for side in sides
     ]
     bench.in_turns(bench.count(4, 1), *turns)
@@ -47,11 +47,11 @@ def run(bench: Bench) -> Figure:
         title="Memory of a process: imports, first consumer, each of nine further ones",
         series=tuple(series.values()),
         checks=tuple(checks),
-        notes=("read from outside, each consumer in a group of its own, after its records and a second more",),
+        notes=("read from outside, each consumer in its own group, a second after its last record",),
     )
 
 
-def _weigh(bench: Bench, side: Side, topic: str, series: list[list[Series]]) -> None:
+def _measure(bench: Bench, side: Side, topic: str, series: list[list[Series]]) -> None:
     with counted_in(*(one for kind in series for one in kind)):
         config = {name: value for name, value in bench.config(side).items() if name != "group.id"}
         job = footprint.Job(
@@ -64,22 +64,22 @@ def _weigh(bench: Bench, side: Side, topic: str, series: list[list[Series]]) -> 
         )
         with Worker("footprint", job) as worker:
             worker.expect("imported", _TIMEOUT_S)
-            weights = [_weight(worker.pid)]
+            sizes = [_memory(worker.pid)]
             for number in range(1, _CONSUMERS + 1):
                 worker.order("another")
-                worker.until(lambda number=number: len(worker.said("settled")) == number, _TIMEOUT_S, "'settled'")
-                facts = worker.said("settled")[-1].facts
+                worker.until(lambda number=number: len(worker.reports("settled")) == number, _TIMEOUT_S, "'settled'")
+                facts = worker.reports("settled")[-1].facts
                 if facts != {"received": _RECORDS, "partitions": PARTITIONS}:
-                    raise WorkerFailedError(f"consumer {number} got {facts}")
-                weights.append(_weight(worker.pid))
+                    raise WorkerFailedError(f"consumer {number} received {facts}")
+                sizes.append(_memory(worker.pid))
             worker.end()
         for kind, (imported, first, further) in enumerate(series):
-            imported.add(weights[0][kind])
-            first.add(weights[1][kind])
-            further.add((weights[-1][kind] - weights[1][kind]) / (_CONSUMERS - 1), weights=weights)
-        tell(f"memory: {side.label} {[f'{rss:.1f}' for rss, _ in weights]} MiB RSS")
+            imported.add(sizes[0][kind])
+            first.add(sizes[1][kind])
+            further.add((sizes[-1][kind] - sizes[1][kind]) / (_CONSUMERS - 1), sizes=sizes)
+        log(f"memory: {side.label} {[f'{rss:.1f}' for rss, _ in sizes]} MiB RSS")
 
 
-def _weight(pid: int) -> tuple[float, float]:
+def _memory(pid: int) -> tuple[float, float]:
     memory = psutil.Process(pid).memory_full_info()
     return memory.rss / _MIB, memory.uss / _MIB

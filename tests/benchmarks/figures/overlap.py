@@ -1,7 +1,7 @@
-"""How long two processes hand out records of one partition at the same time, if the older owner is cut off or stopped.
+"""The time in which two processes hand out records of one partition, if the older owner is disconnected or stopped.
 
-The older owner meets a fault; a second member waits for its partition. Many pairs run at once on one broker, each in
-its own group. Both have records in their buffers all the time, and hand them out one by one.
+A fault affects the older owner, and a second member takes over its partition. Many pairs run at the same time on one
+broker, each in its own group. Both members always have records in their buffers, and hand them out one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from consumer_membership.devbroker import start
-from tests.benchmarks.bench import Figure, Side, counted_in, tell
+from tests.benchmarks.bench import Figure, Side, counted_in, log
 from tests.benchmarks.clock_offsets import ClockOffsets, compiled
 from tests.benchmarks.java_owner import JAVA, OWNER, compile_worker, owner_command
 from tests.benchmarks.processes import Worker, WorkerFailedError, worker_command
@@ -46,13 +46,13 @@ _BROKER = {
     "group.consumer.heartbeat.interval.ms": f"{_HEARTBEAT_S * 1000:.0f}",
     "group.min.session.timeout.ms": "1000",
 }
-#: Joining, leaving, committing and heartbeats of both protocols: requests that only the coordinator answers.
+#: Joining, leaving, committing and heartbeats of both protocols: requests to which only the coordinator responds.
 _COORDINATOR_KINDS = frozenset({8, 9, 11, 12, 13, 14, 68})
-#: More than an owner hands out in a round, at this pace.
+#: More records than an owner hands out in a round, at its rate.
 _RECORDS, _PACE_S = 40_000, 0.004
 _LANES, _QUICK_LANES = 24, 8
 _READY_S, _JOIN_S = 120.0, 60.0
-#: The older owner works undisturbed this long: it fills its buffer, and the fault meets each phase of its heartbeats.
+#: The older owner works this long before the fault: it fills its buffer, and faults occur in all heartbeat phases.
 _CALM_S = (2.0, 4.5)
 #: The second member subscribes this long after the beginning of the fault.
 _LATER_S = (0.0, 2.0)
@@ -112,7 +112,7 @@ MEMBERS = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
+class Combination:
     """One side under one fault: its rounds use the kinds of members in turns.
 
     Attributes:
@@ -166,35 +166,35 @@ def run(bench: Bench) -> Figure:
         path = Path(folder)
         compile_worker(path, OWNER)
         setting = Setting(bootstrap=broker.bootstrap_servers, topic=topic, folder=path, library=compiled(path))
-        contests = _contests(own)
+        combinations = _combinations(own)
         rounds = [
             (one, one.members[number % len(one.members)], bench.chance.random(), f"{place}-{number}")
-            for place, one in enumerate(contests)
+            for place, one in enumerate(combinations)
             for number in range(bench.count(_ROUNDS if one.is_bounded else _FEWER_ROUNDS, 2))
         ]
         bench.chance.shuffle(rounds)
         with ThreadPoolExecutor(_QUICK_LANES if bench.is_quick else _LANES) as lanes:
             for done in [
-                lanes.submit(_round, own, setting, contest, member, seed, name)
-                for contest, member, seed, name in rounds
+                lanes.submit(_round, own, setting, combination, member, seed, name)
+                for combination, member, seed, name in rounds
             ]:
                 done.result()
     return Figure(
         title="Overlap of two owners: the newer owner's first hand-out to the older owner's last one",
-        series=tuple(series for one in contests for series in (one.overlaps, one.records)),
-        checks=_checks(contests),
+        series=tuple(series for one in combinations for series in (one.overlaps, one.records)),
+        checks=_checks(combinations),
         notes=(
             f"session {SESSION_S:.0f} s, heartbeat interval {_HEARTBEAT_S:.0f} s; one partition and two members",
             f"each member hands out one record in {_PACE_S * 1000:.0f} ms, by CLOCK_BOOTTIME for both processes",
             f"the kinds of members take turns: {'; '.join(map(str, MEMBERS))}; with one id only the static ones",
             "cuts: for 1.5 to 3 sessions, packets of the older owner are dropped",
             "cut from the coordinator: connections with requests to it are silent; Fetch and Metadata pass",
-            *(one.note() for one in contests),
+            *(one.note() for one in combinations),
         ),
     )
 
 
-def _contests(bench: Bench) -> list[Contest]:
+def _combinations(bench: Bench) -> list[Combination]:
     waits = {_POLICY: "wait"}
     with_proof = {_POLICY: "takeover-when-dead"}
     leases = {"ownership.lease.enable": "true"}
@@ -202,9 +202,9 @@ def _contests(bench: Bench) -> list[Contest]:
     def ours(label: str, config: Mapping[str, str]) -> Side:
         return Side(label=label, module=bench.subject, config=config, is_ours=True)
 
-    def contest(side: Side, fault: Fault, *, is_bounded: bool = False) -> Contest:
+    def combination(side: Side, fault: Fault, *, is_bounded: bool = False) -> Combination:
         what = f"{fault.value}, {side.label}"
-        return Contest(
+        return Combination(
             side=side,
             fault=fault,
             is_bounded=is_bounded,
@@ -222,43 +222,45 @@ def _contests(bench: Bench) -> list[Contest]:
     found = []
     for fault in Fault:
         if fault in _TWO:
-            found.append(contest(ours("with leases, wait", leases | waits), fault, is_bounded=True))
-            found.append(contest(ours("with leases, takeover-when-dead", leases | with_proof), fault, is_bounded=True))
-            found.append(contest(ours("without leases, wait", waits), fault))
-        found.append(contest(with_leases, fault, is_bounded=fault not in _TWO))
-        found.append(contest(without, fault))
-        found.append(contest(raw, fault))
+            found.append(combination(ours("with leases, wait", leases | waits), fault, is_bounded=True))
+            found.append(
+                combination(ours("with leases, takeover-when-dead", leases | with_proof), fault, is_bounded=True)
+            )
+            found.append(combination(ours("without leases, wait", waits), fault))
+        found.append(combination(with_leases, fault, is_bounded=fault not in _TWO))
+        found.append(combination(without, fault))
+        found.append(combination(raw, fault))
         if fault not in {Fault.GIL, Fault.SUSPENDED}:  # no GIL; System.nanoTime is the clock that a suspension changes
-            found.append(contest(java, fault))
+            found.append(combination(java, fault))
     return found
 
 
-def _checks(contests: Sequence[Contest]) -> tuple[Check, ...]:
+def _checks(combinations: Sequence[Combination]) -> tuple[Check, ...]:
     return tuple(
         at_most(f"{one.overlaps.label}: 0 ms", max(one.overlaps.values, default=None), 0.0, "ms", [one.overlaps])
-        for one in contests
+        for one in combinations
         if one.is_bounded
     )
 
 
-def _round(bench: Bench, setting: Setting, contest: Contest, member: Member, seed: float, name: str) -> None:
-    chance = bench.chance_of_own(seed)
-    with counted_in(contest.overlaps, contest.records):
-        found = _measured(bench, setting, contest, member, chance, name)
-        contest.found.append(found)
-        contest.overlaps.add(
+def _round(bench: Bench, setting: Setting, combination: Combination, member: Member, seed: float, name: str) -> None:
+    chance = bench.own_random(seed)
+    with counted_in(combination.overlaps, combination.records):
+        found = _measured(bench, setting, combination, member, chance, name)
+        combination.found.append(found)
+        combination.overlaps.add(
             found.ms, member=str(member), gap_ms=found.gap_ms, has_changed=found.has_changed, seed=seed
         )
-        contest.records.add(float(found.records), member=str(member))
-        words = f"{found.ms:.0f} ms, {found.records} records" if found.has_changed else "no second owner"
+        combination.records.add(float(found.records), member=str(member))
+        outcome = f"{found.ms:.0f} ms, {found.records} records" if found.has_changed else "no second owner"
         gap = "" if found.gap_ms is None else f", gap {found.gap_ms:.0f} ms"
-        tell(f"overlap: {contest.overlaps.label} ({member}): {words}{gap}")
+        log(f"overlap: {combination.overlaps.label} ({member}): {outcome}{gap}")
 
 
 def _measured(
-    bench: Bench, setting: Setting, contest: Contest, member: Member, chance: random.Random, name: str
+    bench: Bench, setting: Setting, combination: Combination, member: Member, chance: random.Random, name: str
 ) -> Overlap:
-    side, fault = contest.side, contest.fault
+    side, fault = combination.side, combination.fault
     config = {
         "bootstrap.servers": setting.bootstrap,
         "group.id": bench.group(side),
@@ -288,8 +290,8 @@ def _measured(
             reports.append(one.expect("handed", _JOIN_S).facts)
         return overlap(
             tenure
-            for whose, facts in zip(("older", "newer"), reports, strict=True)
-            for tenure in tenures_of(whose, facts["tenures"])
+            for owner, facts in zip(("older", "newer"), reports, strict=True)
+            for tenure in tenures_of(owner, facts["tenures"])
         )
 
 

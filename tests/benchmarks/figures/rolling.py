@@ -1,4 +1,4 @@
-"""How long partitions stall, and how many move, when a deployment replaces all processes of a group one by one."""
+"""The stalls and the moves of partitions if a deployment replaces all processes of a group one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from tests.benchmarks.bench import Figure, Side, counted_in, tell
+from tests.benchmarks.bench import Figure, Side, counted_in, log
 from tests.benchmarks.groups import is_balanced, owned_by
 from tests.benchmarks.java_owner import JAVA, OWNERSHIP, compile_worker, ownership_command
 from tests.benchmarks.processes import Worker, WorkerFailedError
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tests.benchmarks.bench import Bench
-    from tests.benchmarks.processes import Said
+    from tests.benchmarks.processes import Report
 
 NAME = "rolling"
 MEDIAN_S, WORST_S = 0.02, 0.1
 
 _READY_S = _LEAVE_S = 60.0
 _BALANCE_S = 90.0
-_GLANCE_S = 0.01
+_CHECK_EVERY_S = 0.01
 _FLOWING_S = 1.0
-#: A waiting successor waits this long before the predecessor leaves: longer than any quick beginning of its requests.
+#: A successor waits this long before the predecessor leaves, longer than the quick requests at the start of a wait.
 _WAITING_S = (3.0, 5.0)
 
 
 class Kind(Enum):
-    """In which order the processes of a pair start and end."""
+    """The order in which the processes of a pair start and end."""
 
     WAIT = "the new process waits for an id of the pool, then the old one closes"
     RESTART = "the old process closes, then the new one creates its consumer with the same id"
@@ -51,7 +51,7 @@ class Way:
     """One side, and how its processes replace each other.
 
     Attributes:
-        side: Whose consumer, and its settings.
+        side: The consumer and its settings.
         kind: The order of start and end.
     """
 
@@ -81,10 +81,10 @@ class Size:
     Attributes:
         members: The number of processes.
         partitions: The number of partitions.
-        records_per_s: Of all partitions together.
-        burst: How many of these come together in one partition.
-        rounds: How many processes are replaced.
-        quick: How many in a quick run.
+        records_per_s: The rate of all partitions together.
+        burst: The number of records that are written together to one partition.
+        rounds: The number of replaced processes.
+        quick: The number of replaced processes in a quick run.
     """
 
     members: int
@@ -95,7 +95,7 @@ class Size:
     quick: int
 
     @property
-    def beats_per_s(self) -> float:
+    def ticks_per_s(self) -> float:
         """How many times in a second each partition receives records."""
         return self.records_per_s / self.partitions / self.burst
 
@@ -118,12 +118,12 @@ class Change:
     """One partition between two of its periods of ownership.
 
     Attributes:
-        partition: Which.
+        partition: The partition's number.
         gap_s: From the last record of the earlier period to the first record of the later period.
-        stall_s: As `gap_s`, but not before the later period's first record was sent: a stream that has pauses
-            lengthens the gap, and not this.
-        repeated: Records that both periods have.
-        lost: Records that neither has.
+        stall_s: As `gap_s`, but it begins when the later period's first record is sent, if that is later. A pause of
+            the stream lengthens the gap, but not the stall.
+        repeated: The number of records in both periods.
+        lost: The number of records between the periods.
     """
 
     partition: int
@@ -172,9 +172,9 @@ class Process:
         self._worker.order("subscribe")
         self._worker.expect("subscribed", _READY_S)
 
-    def calls(self) -> list[Said]:
+    def calls(self) -> list[Report]:
         """Return its rebalance callbacks so far."""
-        return self._worker.said("assigned", "revoked", "lost")
+        return self._worker.reports("assigned", "revoked", "lost")
 
     def owned(self) -> frozenset[int]:
         """Return the partitions that its callbacks report as owned."""
@@ -220,16 +220,16 @@ def run(bench: Bench) -> Figure:
         measured = [Measured.of(way.side, size) for way in ways]
         written: list[float] = []
         for way, into in zip(ways, measured, strict=True):
-            # A topic for each: a group begins with the oldest record, and must not read what others were measured with.
+            # Each measurement has its own topic, because a group begins with the oldest record.
             topic = bench.topic("rolling", size.partitions)
             with (
                 bench.streaming(
-                    topic, size.beats_per_s, partitions=size.partitions, burst=size.burst, spread=True
+                    topic, size.ticks_per_s, partitions=size.partitions, burst=size.burst, spread=True
                 ) as stream,
                 counted_in(*into.series),
             ):
                 _deploy(bench, way, size, topic, into)
-            streamed = stream.said("streamed")[-1].facts
+            streamed = stream.reports("streamed")[-1].facts
             written.append(streamed["count"] / streamed["wall_s"])
         rates.append(f"{size}: {min(written):.0f} to {max(written):.0f} records/s were written")
         series += [one for each in zip(*(one.series for one in measured), strict=True) for one in each]
@@ -240,7 +240,7 @@ def run(bench: Bench) -> Figure:
         checks=tuple(checks),
         notes=(
             *(
-                f"{size}: {size.partitions} partitions; {size.beats_per_s:.0f} beats/s of {size.burst}, in turns"
+                f"{size}: {size.partitions} partitions; {size.ticks_per_s:.0f} ticks/s of {size.burst} records each"
                 for size in sizes
             ),
             *rates,
@@ -278,7 +278,7 @@ def _checks(way: Way, size: Size, into: Measured) -> list[Check]:
 
 def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> None:
     """Replace processes one after the other; add the results when all have ended."""
-    chance = bench.chance_of_own(bench.chance.random())
+    chance = bench.own_random(bench.chance.random())
     config = bench.config(way.side)
     rounds = bench.count(size.rounds, size.quick)
     with ExitStack() as stack:
@@ -314,7 +314,7 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
             members[members.index(old)] = new
             into.moved.add(float(len({each for call in calls for each in call.facts["partitions"]})))
             ended.append(old)
-            tell(f"rolling: {way.side.label}, {size}: replaced {number + 1} of {rounds}")
+            log(f"rolling: {way.side.label}, {size}: replaced {number + 1} of {rounds}")
         for one in members:
             one.close()
         changes = changes_between([period for one in (*ended, *members) for period in one.periods()], began_at)
@@ -325,7 +325,7 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
         into.gap.add(change.gap_s, partition=change.partition)
     into.repeated.add(float(sum(change.repeated for change in changes)))
     into.lost.add(float(sum(change.lost for change in changes)))
-    tell(f"rolling: {into.stall.label} median {median_of(into.stall):.3f} s, worst {max(into.stall.values):.3f} s")
+    log(f"rolling: {into.stall.label} median {median_of(into.stall):.3f} s, worst {max(into.stall.values):.3f} s")
 
 
 def _replace(
@@ -334,7 +334,7 @@ def _replace(
     """Replace a member, with a pool's hand-over any of them, and wait until the group is complete; return the member.
 
     Raises:
-        WorkerFailedError: it was not replaced in time.
+        WorkerFailedError: The member was not replaced in time.
     """
     old = members[place]
     others = [one for one in members if one is not old]
@@ -371,7 +371,7 @@ def _await_balance(members: Sequence[Process], size: Size) -> None:
         if time.monotonic() > give_up_at:
             shares = [sorted(one.owned()) for one in members]
             raise WorkerFailedError(f"no balance within {_BALANCE_S} s: {shares}")
-        time.sleep(_GLANCE_S)
+        time.sleep(_CHECK_EVERY_S)
 
 
 def periods_of(rows: Iterable[Sequence[float]]) -> list[Period]:

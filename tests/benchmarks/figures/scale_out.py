@@ -1,4 +1,4 @@
-"""From a second member's subscribe until both own half."""
+"""The time from a second member's subscribe until both members own half of the partitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import Group, balanced_at
 from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.samples import Check, Series, at_most, difference, median_of, p90_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
 
 BALANCE_S = 30.0
-STREAM_BEATS_PER_S = 50.0
+STREAM_TICKS_PER_S = 50.0
 _LANES = 2
 SLOWER_BY_S = 0.5
 QUICK_CADENCE_S = 0.8
@@ -38,8 +38,8 @@ def run(bench: Bench) -> Figure:
         series=(*idle, *loaded),
         checks=tuple(checks),
         notes=(
-            f"the first member was alone and undisturbed for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
-            f"load: {STREAM_BEATS_PER_S:.0f} records a second for each partition",
+            f"the first member was alone without changes for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
+            f"load: {STREAM_TICKS_PER_S:.0f} records a second for each partition",
         ),
     )
 
@@ -65,11 +65,11 @@ def _measure(bench: Bench, circumstances: str, sides: tuple[Side, ...]) -> tuple
     series = tuple(Series(label=f"{side.label}, {circumstances}", unit="s", is_ours=side.is_ours) for side in sides)
     rounds = bench.count(10, 4)
     per_lane = bench.lanes(rounds, _LANES)
-    flow = bench.streaming(topic, STREAM_BEATS_PER_S) if circumstances == "under load" else nullcontext()
-    # The lanes of all sides run at the same time: nothing of a scale-out needs much of the machine.
+    flow = bench.streaming(topic, STREAM_TICKS_PER_S) if circumstances == "under load" else nullcontext()
+    # The lanes of all sides run at the same time, because a scale-out needs little processor time.
     with flow, ThreadPoolExecutor(len(sides) * _LANES) as lanes:
         done = [
-            lanes.submit(_lane, bench, side, topic, one, count, bench.chance_of_own(seed))
+            lanes.submit(_lane, bench, side, topic, one, count, bench.own_random(seed))
             for count, seed in per_lane
             for side, one in zip(sides, series, strict=True)
         ]
@@ -79,7 +79,7 @@ def _measure(bench: Bench, circumstances: str, sides: tuple[Side, ...]) -> tuple
 
 
 def _lane(bench: Bench, side: Side, topic: str, series: Series, rounds: int, chance: random.Random) -> None:
-    """One group that is scaled out and back again and again."""
+    """Scale one group out and back repeatedly."""
     with counted_in(series), Group(bench, side, topic) as group:
         owner = group.member()
         owner.subscribe()
@@ -94,9 +94,9 @@ def _lane(bench: Bench, side: Side, topic: str, series: Series, rounds: int, cha
                 time.sleep(0.5)
                 reported = [one.reported() for one in both]
                 if sorted(reported[0] + reported[1]) != list(range(PARTITIONS)):
-                    raise WorkerFailedError(f"assignment() says otherwise than the callbacks: {reported}")
+                    raise WorkerFailedError(f"assignment() differs from the callbacks: {reported}")
                 series.add(took_s)
-                tell(f"scale-out: {series.label} {took_s:.3f} s")
+                log(f"scale-out: {series.label} {took_s:.3f} s")
             newcomer.leave()
             balanced_at([owner], BALANCE_S)
         owner.leave()

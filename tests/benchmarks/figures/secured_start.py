@@ -1,4 +1,4 @@
-"""From a constructor to the first record over TLS and SASL, on a broker of its own that has listeners for them."""
+"""The time from a constructor to the first record over TLS and SASL, on a separate broker with these listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAYS = (Way.TLS, Way.SCRAM_256, Way.SCRAM_512_OVER_TLS)
 
 
 def run(bench: Bench) -> Figure:
-    """Measure one member of a fresh group, 12 partitions with records, from the earliest, by each way in."""
+    """Measure one member of a new group with 12 partitions, from the earliest record, on each listener."""
     series: list[Series] = []
     checks: list[Check] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -45,5 +45,5 @@ def run(bench: Bench) -> Figure:
         title="Start over TLS and SASL: constructor to first record, one member of a fresh group, 12 partitions",
         series=tuple(series),
         checks=tuple(checks),
-        notes=("both sides connect twice or more, each connection with its own handshake; certificates are ECDSA",),
+        notes=("both sides open two or more connections, each with its own handshake; certificates are ECDSA",),
     )

@@ -1,4 +1,4 @@
-"""Records counted in Python on Spark: ours beside spark-sql-kafka, in one session."""
+"""The time to count records in Python on Spark, with this package and with spark-sql-kafka, in one session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.figures.throughput import paired_ratios
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Check, Series, ratio_at_least
@@ -29,8 +29,8 @@ _TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
-    """A comparison: our way and theirs, as text and for the worker, and how much faster ours must be."""
+class Comparison:
+    """A comparison of two ways: their labels, their name in the worker, and the required ratio."""
 
     ours: str
     theirs: str
@@ -38,65 +38,66 @@ class Contest:
     factor: float
 
     def way(self, side: Side) -> str:
-        """A side's way, as the worker knows it."""
+        """Return the worker's name of a side's way."""
         return f"{'our' if side.is_ours else 'their'}-{self.kind}"
 
     def __str__(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         return f"{self.ours} / {self.theirs}"
 
 
-CONTESTS = (
-    Contest(ours="drain, messages", theirs="foreachPartition", kind="messages", factor=5.0),
-    Contest(ours="drain, Arrow", theirs="mapInArrow", kind="arrow", factor=4.0),
-    Contest(ours="drain, Arrow, assign_at_once", theirs="mapInArrow again", kind="arrow-at-once", factor=4.0),
-    Contest(ours="read_group, SQL", theirs="batch read, SQL", kind="sql", factor=1.5),
+COMPARISONS = (
+    Comparison(ours="drain, messages", theirs="foreachPartition", kind="messages", factor=5.0),
+    Comparison(ours="drain, Arrow", theirs="mapInArrow", kind="arrow", factor=4.0),
+    Comparison(ours="drain, Arrow, assign_at_once", theirs="mapInArrow again", kind="arrow-at-once", factor=4.0),
+    Comparison(ours="read_group, SQL", theirs="batch read, SQL", kind="sql", factor=1.5),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """One side of a contest and how long it took."""
+class MeasuredSide:
+    """One side of a comparison, and its durations."""
 
     side: Side
-    contest: Contest
+    comparison: Comparison
     wall: Series
 
     @classmethod
-    def of(cls, side: Side, contest: Contest) -> Contestant:
-        """No measurement yet."""
-        label = f"{contest.ours if side.is_ours else contest.theirs}: {side.label}"
-        return cls(side=side, contest=contest, wall=Series(label=label, unit="s", is_ours=side.is_ours))
+    def of(cls, side: Side, comparison: Comparison) -> MeasuredSide:
+        """Return the side without a measurement."""
+        label = f"{comparison.ours if side.is_ours else comparison.theirs}: {side.label}"
+        return cls(side=side, comparison=comparison, wall=Series(label=label, unit="s", is_ours=side.is_ours))
 
     def count(self, wall_s: float, number: int, records: int) -> None:
-        """Take a measurement; the first one is a warm-up."""
-        tell(f"{NAME}: {self.wall.label} {wall_s:.3f} s{'' if number else ' (warm-up)'}")
+        """Add a measurement, except for the first one, which is a warm-up."""
+        log(f"{NAME}: {self.wall.label} {wall_s:.3f} s{'' if number else ' (warm-up)'}")
         if number:
             self.wall.add(wall_s, round=number, records=records)
 
 
 def run(bench: Bench) -> Figure:
-    """Take the same topic in all ways in turns."""
+    """Read one topic in all ways in turns."""
     notes = (
-        "the first turn of each way is a warm-up that is not counted; of ours each turn has a new group",
-        "a ratio is of two turns that follow each other directly, in turns the one or the other first",
+        "the first turn of each way is a warm-up that is not counted; each turn of ours has a new group",
+        "a ratio compares two consecutive turns; their order alternates",
         (
-            f"both with their defaults, but for assign_at_once, which is drain's own word for a setting of its"
-            f" group; ours has {INSTANCES} members, theirs a task for each partition;"
-            " foreachPartition gets all columns of theirs as rows, and is the same on a DataFrame and on its RDD;"
-            " mapInArrow gets all of them, too; the records are counted one by one in Python, of Arrow batches the"
-            " rows"
+            f"both with their defaults, except for drain's argument assign_at_once; ours has {INSTANCES} members,"
+            " spark-sql-kafka a task for each partition; foreachPartition receives all columns as rows, on a DataFrame"
+            " as on its RDD; mapInArrow also receives all columns; Python counts messages one by one, and the rows of"
+            " Arrow batches"
         ),
-        "SQL: count(*) and sum(length(value)); read_group is asked for the column value, theirs prunes by itself",
+        "SQL: count(*) and sum(length(value)); read_group reads only the column value; spark-sql-kafka prunes columns",
     )
-    return contested(bench, NAME, CONTESTS, notes)
+    return compared(bench, NAME, COMPARISONS, notes)
 
 
-def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Sequence[str]) -> Figure:
-    """A figure of these contests, in one session."""
+def compared(bench: Bench, name: str, comparisons: Sequence[Comparison], notes: Sequence[str]) -> Figure:
+    """Measure these comparisons in one session."""
     records = _QUICK_RECORDS if bench.is_quick else _RECORDS
     sides = bench.ours(), bench.raw("spark-sql-kafka")
-    pairs = [(Contestant.of(sides[0], contest), Contestant.of(sides[1], contest)) for contest in contests]
+    pairs = [
+        (MeasuredSide.of(sides[0], comparison), MeasuredSide.of(sides[1], comparison)) for comparison in comparisons
+    ]
     series = [one.wall for pair in pairs for one in pair]
     version = "?"
     with counted_in(*series):
@@ -107,50 +108,50 @@ def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Seque
             for number in range(bench.count(7, 2) + 1):
                 for pair in pairs:
                     for one in pair if number % 2 == 0 else reversed(pair):
-                        way, group = one.contest.way(one.side), bench.group(one.side)
+                        way, group = one.comparison.way(one.side), bench.group(one.side)
                         turn = spark_turns.Turn(way=way, topic=topic, group=group, instances=INSTANCES)
-                        one.count(take(worker, turn, records), number, records)
+                        one.count(run_turn(worker, turn, records), number, records)
             worker.end()
     return Figure(
         title=f"Spark {MASTER}: {records:,} x {_BYTES} B from {PARTITIONS} partitions, counted",
         series=tuple(series),
         checks=tuple(check(*pair) for pair in pairs),
         notes=(
-            f"pyspark {version}, spark-sql-kafka {CONNECTOR_VERSION}, one session for all of it",
-            "seconds: on the driver, from the call to the result; planning, jobs, joins, commits, leaves are in it",
+            f"pyspark {version}, spark-sql-kafka {CONNECTOR_VERSION}, one session for all turns",
+            "seconds: on the driver, from the call to the result; with planning, jobs, joins, commits and leaves",
             *notes,
-            *(_in_words(*pair) for pair in pairs),
+            *(_as_text(*pair) for pair in pairs),
         ),
     )
 
 
-def take(worker: Worker, turn: spark_turns.Turn, records: int, timeout_s: float = _TIMEOUT_S) -> float:
-    """Have a worker take one turn; how many seconds it took.
+def run_turn(worker: Worker, turn: spark_turns.Turn, records: int, timeout_s: float = _TIMEOUT_S) -> float:
+    """Order a worker to run one turn; return its duration in seconds.
 
     Raises:
-        WorkerFailedError: It did not, or not every record came once.
+        WorkerFailedError: The turn failed, or did not read each record once.
     """
     worker.order(turn.order())
     facts = worker.expect(turn.group, timeout_s).facts
     if facts["records"] != records:
-        raise WorkerFailedError(f"{facts['records']} of {records} records came")
+        raise WorkerFailedError(f"{facts['records']} of {records} records were read")
     return float(facts["wall_s"])
 
 
-def check(ours: Contestant, theirs: Contestant) -> Check:
-    """Whether ours is so many times as fast, in the median of rounds."""
-    contest = ours.contest
-    bound = f"{contest}: median of times as fast at least {contest.factor}"
-    # Seconds: theirs by ours is how many times as fast ours is.
+def check(ours: MeasuredSide, theirs: MeasuredSide) -> Check:
+    """Check the median of the ratios of all rounds."""
+    comparison = ours.comparison
+    bound = f"{comparison}: median of times as fast at least {comparison.factor}"
+    # The values are seconds, so theirs / ours is how many times as fast ours is.
     ratios = paired_ratios(theirs.wall, ours.wall)
-    return ratio_at_least(bound, ratios, contest.factor, [ours.wall, theirs.wall], unit="x as fast")
+    return ratio_at_least(bound, ratios, comparison.factor, [ours.wall, theirs.wall], unit="x as fast")
 
 
-def _in_words(ours: Contestant, theirs: Contestant) -> str:
+def _as_text(ours: MeasuredSide, theirs: MeasuredSide) -> str:
     ratios = paired_ratios(theirs.wall, ours.wall)
     rates = ", ".join(
         f"{one.side.label} {statistics.median(s.detail['records'] / s.value for s in one.wall.samples):,.0f} records/s"
         for one in (ours, theirs)
         if one.wall.samples
     )
-    return f"{ours.contest}: {rates}; times as fast: {' '.join(format(one, '.2f') for one in ratios)}"
+    return f"{ours.comparison}: {rates}; times as fast: {' '.join(format(one, '.2f') for one in ratios)}"

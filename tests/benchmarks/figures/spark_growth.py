@@ -1,4 +1,4 @@
-"""How the time of a drain grows with the records, and falls with the tasks."""
+"""The time of a drain for several numbers of records and of tasks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import statistics
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
-from tests.benchmarks.figures.spark import START_TIMEOUT_S, take
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
+from tests.benchmarks.figures.spark import START_TIMEOUT_S, run_turn
 from tests.benchmarks.processes import Worker
 from tests.benchmarks.samples import Series, at_most
 from tests.benchmarks.workers import spark_turns
@@ -25,12 +25,12 @@ _BYTES = 20
 
 
 def label(tasks: int, records: int) -> str:
-    """A series' name."""
+    """Return the label of a series."""
     return f"{records:,} records, {tasks} {'task' if tasks == 1 else 'tasks'}"
 
 
 def sizes(*, is_quick: bool) -> list[int]:
-    """How many records."""
+    """Return the numbers of records."""
     million = _QUICK_MILLION if is_quick else 1_000_000
     return [millions * million for millions in _MILLIONS]
 
@@ -51,19 +51,19 @@ def run(bench: Bench) -> Figure:
         with Worker("spark_turns", job) as worker:
             version = worker.expect("ready", START_TIMEOUT_S).facts["pyspark"]
             least = min(topics)
-            take(worker, _turn(bench, topics[least], max(TASKS)), least)
+            run_turn(worker, _turn(bench, topics[least], max(TASKS)), least)
             for _ in range(bench.count(3, 1)):
                 for (tasks, records), series in grid.items():
-                    wall_s = take(worker, _turn(bench, topics[records], tasks), records)
+                    wall_s = run_turn(worker, _turn(bench, topics[records], tasks), records)
                     series.add(wall_s, tasks=tasks, records=records)
-                    tell(f"{NAME}: {series.label} {wall_s:.3f} s")
+                    log(f"{NAME}: {series.label} {wall_s:.3f} s")
             worker.end()
     return Figure(
         title=f"Spark {_MASTER}: drain of {_BYTES} B records, by records and tasks",
         series=tuple(grid.values()),
         checks=(
             at_most(
-                "each record came once, in every drain: failures",
+                "failed drains, which did not read each record once",
                 sum(len(series.failures) for series in grid.values()),
                 0,
                 "drains",
@@ -72,9 +72,9 @@ def run(bench: Bench) -> Figure:
         ),
         notes=(
             f"pyspark {version}; drain with its defaults, batches of messages, {PARTITIONS} partitions",
-            "a drain before all of them is a warm-up that is not counted; each has a new group",
+            "the first drain is a warm-up that is not counted; each drain has a new group",
             f"{os.cpu_count()} cores for all: broker, JVM and tasks; more tasks than cores share them",
-            *(_in_words(grid, tasks) for tasks in TASKS),
+            *(_as_text(grid, tasks) for tasks in TASKS),
         ),
     )
 
@@ -83,7 +83,7 @@ def _turn(bench: Bench, topic: str, tasks: int) -> spark_turns.Turn:
     return spark_turns.Turn(way="our-messages", topic=topic, group=bench.group(bench.ours()), instances=tasks)
 
 
-def _in_words(grid: dict[tuple[int, int], Series], tasks: int) -> str:
+def _as_text(grid: dict[tuple[int, int], Series], tasks: int) -> str:
     rates = [
         f"{records:,}: {records / statistics.median(series.values):,.0f}"
         for (of_tasks, records), series in grid.items()

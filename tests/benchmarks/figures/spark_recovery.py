@@ -1,4 +1,4 @@
-"""Members in Spark's tasks that are killed under load: what is lost, what is there twice, how soon they are back."""
+"""The lost and duplicate rows, and the recovery, of members in Spark tasks that are killed under load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.types import OffsetAndMetadata
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.figures.crash import most
 from tests.benchmarks.figures.spark import START_TIMEOUT_S
 from tests.benchmarks.processes import Worker, WorkerFailedError
@@ -42,14 +42,14 @@ _END_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Who is killed, where, and which sink the records go to."""
+    """The victim of the kills, Spark's master, and the sink of the records."""
 
     victim: str
     master: str
     sink: str
 
     def __str__(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         return f"{self.victim} killed, {self.sink}"
 
     def pid(self, mark: Mark) -> int:
@@ -79,7 +79,7 @@ class Counted:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Counted:
-        """No measurement yet."""
+        """Return the series without a measurement."""
 
         def series(what: str, unit: str) -> Series:
             return Series(label=f"{scenario}: {what}", unit=unit, is_ours=True)
@@ -94,15 +94,15 @@ class Counted:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """All of them."""
+        """Return all series."""
         return (self.recovery, self.outage, self.lost, self.twice)
 
     def __str__(self) -> str:
-        """In one line: kills, lost, twice, the worst and the median recovery, the verdict."""
+        """One line: kills, lost and duplicate rows, the worst and the median recovery, and the verdict."""
         summary = self.recovery.summary
         kills = len(self.recovery.values)
         holds = all(check.verdict is Verdict.PASS for check in checks(self, kills))
-        words = [
+        parts = [
             f"{kills} kills",
             *(
                 f"{'?' if found is None else int(found)} {what}"
@@ -112,12 +112,12 @@ class Counted:
             if summary is None
             else f"recovery worst {amount(summary.most, 's')}, median {amount(summary.median, 's')}",
         ]
-        return f"{self.scenario}: {', '.join(words)}: {(Verdict.PASS if holds else Verdict.FAIL).value}"
+        return f"{self.scenario}: {', '.join(parts)}: {(Verdict.PASS if holds else Verdict.FAIL).value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What a sink holds beside what was written to the topic."""
+    """The records of a sink compared with the records of the topic."""
 
     lost: int
     twice: int
@@ -125,7 +125,7 @@ class Audit:
 
 
 def audit(numbers: Iterable[int], total: int) -> Audit:
-    """Each record from 0 to before `total` is to be there once, and nothing else."""
+    """Compare a sink's records with the expected ones: each number below `total` once, and no others."""
     counts = Counter(numbers)
     known = {number for number in counts if 0 <= number < total}
     return Audit(
@@ -136,46 +136,46 @@ def audit(numbers: Iterable[int], total: int) -> Audit:
 
 
 def replacement(found: Iterable[Mark], victim: Mark) -> Mark | None:
-    """The first later attempt of the same member that got records."""
+    """Return the first later attempt of the same member that received records."""
     later = [mark for mark in found if mark.instance == victim.instance and mark.attempt > victim.attempt]
     return min(later, key=lambda mark: mark.attempt, default=None)
 
 
 def latest(found: Iterable[Mark]) -> dict[int, Mark]:
-    """The attempt at work of each member."""
+    """Return the latest attempt of each member."""
     return {mark.instance: mark for mark in sorted(found, key=lambda mark: mark.attempt)}
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
-    """The cells of these names, in the order of the table; of none: all."""
+    """Return the cells with these names in the order of the table, or all cells without names."""
     return [scenario for name, scenario in CELLS.items() if not names or name in names]
 
 
 def run(bench: Bench) -> Figure:
-    """Kill and wait for the replacement, again and again; then compare the sink with what was written."""
+    """Kill a member and wait for its replacement, repeatedly; then compare the sink with the written records."""
     rounds = bench.count(10, 2)
-    # The same for each cell: its victims and the pauses before their ends.
+    # All cells have the same victims, and the same pauses before their kills.
     seed = bench.chance.random()
     counted = [Counted.of(scenario) for scenario in chosen(bench.cells)]
     notes: list[str] = []
     for one in counted:
         with counted_in(*one.series), store_of(one.scenario.sink, bench.bootstrap, PARTITIONS) as store:
-            notes.append(_kill(bench, one, store, rounds, bench.chance_of_own(seed)))
-        tell(f"{NAME}: {one}")
+            notes.append(_kill(bench, one, store, rounds, bench.own_random(seed)))
+        log(f"{NAME}: {one}")
     return Figure(
         title=f"Spark: {rounds} x kill -9 of a task's Python worker, and of an executor, under load",
         series=tuple(series for one in counted for series in one.series),
         checks=tuple(check for one in counted for check in checks(one, rounds)),
         notes=(
             (
-                "the replacement's start: when its function begins in the task, which unpickles the sink first; Spark"
-                " has started the process and imported the package by then, which is in the time from the kill"
+                "the replacement's start: when its function begins in the task, which first unpickles the sink; the"
+                " time from the kill also includes the start of the process and the import of the package"
             ),
             (
                 f"{INSTANCES} members, run() with its defaults, {PARTITIONS} partitions; the next kill"
                 f" {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last replacement's first record"
             ),
-            "rows in the sink are compared with the producer's numbers, each of which is to be there once",
+            "rows in the sink are compared with the producer's numbers, each of which must occur once",
             f"executors' JVMs have {EXECUTOR_FLAGS}, which shortens the time from the kill to the replacement's start",
             "every cell has the same load, and the same victims with the same pauses",
             *(str(one) for one in counted),
@@ -207,7 +207,7 @@ def _kill(bench: Bench, counted: Counted, store: Store, rounds: int, chance: ran
                 for number in range(1, rounds + 1):
                     _round(counted, Path(folder), worker, chance, number)
                 time.sleep(chance.uniform(*_PAUSE_S))
-            streamed = stream.said("streamed")[-1].facts
+            streamed = stream.reports("streamed")[-1].facts
             total = int(streamed["count"])
             _until(lambda: _committed(bench.bootstrap, group) >= total, worker, f"the commit of {total} records")
             worker.end(_END_TIMEOUT_S)
@@ -226,19 +226,19 @@ def _round(counted: Counted, folder: Path, worker: Worker, chance: random.Random
     _until(lambda: replacement(marks(folder), victim) is not None, worker, f"a replacement of member {victim.instance}")
     came = replacement(marks(folder), victim)
     if came is None:
-        raise WorkerFailedError("a mark has vanished")
+        raise WorkerFailedError("a mark is missing")
     recovery_s, outage_s = came.first_at - came.began_at, came.first_at - killed_at
     counted.recovery.add(recovery_s, round=number, instance=victim.instance)
     counted.outage.add(outage_s, round=number, instance=victim.instance)
-    words = f"first record {recovery_s:.3f} s after its start, {outage_s:.3f} s after the kill"
-    tell(f"{NAME}: {counted.scenario} {number}: {words}")
+    times = f"first record {recovery_s:.3f} s after its start, {outage_s:.3f} s after the kill"
+    log(f"{NAME}: {counted.scenario} {number}: {times}")
 
 
 def _until(holds: Callable[[], bool], worker: Worker, what: str) -> None:
-    """Return as soon as something holds.
+    """Wait until a condition holds.
 
     Raises:
-        WorkerFailedError: It does not in time.
+        WorkerFailedError: The condition does not hold in time.
     """
     give_up_at = time.monotonic() + _GIVE_UP_S
     while not holds():
@@ -248,18 +248,18 @@ def _until(holds: Callable[[], bool], worker: Worker, what: str) -> None:
 
 
 def _committed(bootstrap: str, group: str) -> int:
-    said = GroupAdmin({"bootstrap.servers": bootstrap}).committed(group)
-    return sum(at.offset for at in said.values() if isinstance(at, OffsetAndMetadata))
+    committed = GroupAdmin({"bootstrap.servers": bootstrap}).committed(group)
+    return sum(at.offset for at in committed.values() if isinstance(at, OffsetAndMetadata))
 
 
 def checks(counted: Counted, rounds: int) -> tuple[Check, ...]:
-    """The bounds of one cell."""
+    """Check the bounds of one cell."""
     what = f"{counted.scenario}, {rounds} times"
     return (
         at_most(f"{what}: 0 lost", most(counted.lost), 0, "records", [counted.lost]),
         at_most(f"{what}: rows exactly once", most(counted.twice), 0, "rows twice", [counted.twice]),
         at_most(
-            f"{what}: replacement's first record after its start, each",
+            f"{what}: each replacement's first record after its start",
             most(counted.recovery),
             LIMIT_S,
             "s",

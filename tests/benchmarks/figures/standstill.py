@@ -1,4 +1,4 @@
-"""How long a partition stalls when it changes hands."""
+"""The time for which a partition stalls when it changes its owner."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import HEARTBEAT_S, Figure, counted_in, tell
-from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
+from tests.benchmarks.bench import HEARTBEAT_S, Figure, counted_in, log
+from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_TICKS_PER_S
 from tests.benchmarks.groups import Group, GroupMember, Record, balanced_at, handovers
 from tests.benchmarks.samples import Series, at_most, p90_of
 
@@ -33,9 +33,9 @@ def run(bench: Bench) -> Figure:
     }
     rounds = bench.count(20, 4)
     per_lane = bench.lanes(rounds, _LANES)
-    with bench.streaming(topic, STREAM_BEATS_PER_S), ThreadPoolExecutor(len(sides) * _LANES) as lanes:
+    with bench.streaming(topic, STREAM_TICKS_PER_S), ThreadPoolExecutor(len(sides) * _LANES) as lanes:
         done = [
-            lanes.submit(_lane, bench, side, topic, series[side], count, bench.chance_of_own(seed))
+            lanes.submit(_lane, bench, side, topic, series[side], count, bench.own_random(seed))
             for count, seed in per_lane
             for side in sides
         ]
@@ -53,18 +53,18 @@ def run(bench: Bench) -> Figure:
         notes=(
             f"{rounds} scale-outs and as many clean leaves on each side, 6 partitions each, default settings",
             (
-                f"{STREAM_BEATS_PER_S:.0f} records a second for each partition: {1000 / STREAM_BEATS_PER_S:.0f} ms of a"
-                " standstill are the stream's own"
+                f"{STREAM_TICKS_PER_S:.0f} records a second for each partition: {1000 / STREAM_TICKS_PER_S:.0f} ms of a"
+                " standstill are due to the stream"
             ),
-            f"before each change nothing happened for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
+            f"the groups were stable for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more before each change",
         ),
     )
 
 
 def _lane(bench: Bench, side: Side, topic: str, series: list[Series], rounds: int, chance: random.Random) -> None:
-    """One group in which a second member comes and goes.
+    """Measure one group in which a second member joins and leaves repeatedly.
 
-    What the first member handled is known only at its end, so the rounds are judged then.
+    The first member reports its handled records at its end, so the rounds are evaluated then.
     """
     scale_outs: list[tuple[GroupMember, frozenset[int]]] = []
     with counted_in(*series), Group(bench, side, topic) as group:
@@ -84,10 +84,10 @@ def _lane(bench: Bench, side: Side, topic: str, series: list[Series], rounds: in
             scale_outs.append((newcomer, moved))
         owner.leave()
         for newcomer, moved in scale_outs:
-            _judge(owner.handled, newcomer, moved, series)
+            _evaluate(owner.handled, newcomer, moved, series)
 
 
-def _judge(owner: list[Record], newcomer: GroupMember, moved: frozenset[int], series: list[Series]) -> None:
+def _evaluate(owner: list[Record], newcomer: GroupMember, moved: frozenset[int], series: list[Series]) -> None:
     with counted_in(*series):
         middle = (newcomer.subscribed_at + newcomer.leaving_at) / 2
         before = [record for record in owner if record.handled_at < middle]
@@ -99,4 +99,4 @@ def _judge(owner: list[Record], newcomer: GroupMember, moved: frozenset[int], se
                 standstill.add(change.standstill_s, partition=change.partition)
                 oldest.add(change.oldest_s, partition=change.partition)
             worst = max(change.standstill_s for change in changes)
-            tell(f"standstill: {standstill.label} {worst:.3f} s (the longest of {len(changes)})")
+            log(f"standstill: {standstill.label} {worst:.3f} s (the longest of {len(changes)})")

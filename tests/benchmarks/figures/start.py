@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.bench import Figure, counted_in, log
 from tests.benchmarks.processes import run_worker
 from tests.benchmarks.samples import Series, median_above_at_most, median_of
 from tests.benchmarks.workers import first_record
@@ -51,7 +51,7 @@ def measure_start(bench: Bench, side: Side, topic: str, series: Series, config: 
         job = first_record.Job(module=side.module, config={**bench.config(side), **config}, topic=topic)
         facts = run_worker("first_record", job, _TIMEOUT_S).facts
         series.add(facts["first_record_s"], **facts)
-        tell(f"start: {series.label} {facts['first_record_s']:.3f} s")
+        log(f"start: {series.label} {facts['first_record_s']:.3f} s")
 
 
 def _timeline(series: Series) -> str:

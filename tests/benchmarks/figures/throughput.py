@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.processes import WorkerFailedError, run_worker
 from tests.benchmarks.samples import Check, Series, ratio_at_least
 from tests.benchmarks.workers import drain
@@ -47,18 +47,18 @@ CONTESTS = (
 def run(bench: Bench) -> Figure:
     """Drain one topic by both sides in turns."""
     topic = bench.filled_topic("throughput", _RECORDS, _BYTES)
-    contests = [_contestants(bench, contest) for contest in CONTESTS]
+    contests = [_measured_sides(bench, contest) for contest in CONTESTS]
     for number in range(bench.count(11, 1)):
-        for contestants in contests:
+        for measured_sides in contests:
             # The two of a contest follow each other directly, in turns: what else the machine does meets both.
-            for one in contestants if number % 2 == 0 else reversed(contestants):
+            for one in measured_sides if number % 2 == 0 else reversed(measured_sides):
                 _drain(bench, one, topic, number)
     pairs = [(ours.rate, raw.rate) for ours, raw in contests]
     return Figure(
         title=f"Throughput: {_RECORDS:,} x {_BYTES} B from 12 partitions",
         series=(
-            *(one.rate for contestants in contests for one in contestants),
-            *(one.cost for contestants in contests for one in contestants),
+            *(one.rate for measured_sides in contests for one in measured_sides),
+            *(one.cost for measured_sides in contests for one in measured_sides),
         ),
         checks=tuple(_check(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
         notes=(
@@ -67,13 +67,13 @@ def run(bench: Bench) -> Figure:
             "same fetch settings: fetch.queue.backoff.ms=5, fetch.wait.max.ms=100 on both sides",
             "ours / raw: within a round the two follow each other directly",
             "raw's defaults make it wait and not compute: a busy machine slows only ours in the comparison of defaults",
-            *(_in_words(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
+            *(_as_text(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
+class MeasuredSide:
     """One side of a contest and its measurements."""
 
     side: Side
@@ -82,10 +82,10 @@ class Contestant:
     cost: Series
 
 
-def _contestants(bench: Bench, contest: Contest) -> tuple[Contestant, Contestant]:
+def _measured_sides(bench: Bench, contest: Contest) -> tuple[MeasuredSide, MeasuredSide]:
     config = SAME_FETCHING if contest.settings == "same fetch settings" else {}
     ours, raw = (
-        Contestant(
+        MeasuredSide(
             side=side,
             contest=contest,
             rate=side.series(str(contest), "msg/s"),
@@ -109,11 +109,11 @@ def _check(contest: Contest, ours: Series, raw: Series) -> Check:
     return ratio_at_least(bound, paired_ratios(ours, raw), contest.factor, [ours, raw])
 
 
-def _in_words(contest: Contest, ours: Series, raw: Series) -> str:
+def _as_text(contest: Contest, ours: Series, raw: Series) -> str:
     return f"{contest}, ours / raw: {' '.join(format(one, '.2f') for one in paired_ratios(ours, raw))}"
 
 
-def _drain(bench: Bench, one: Contestant, topic: str, number: int) -> None:
+def _drain(bench: Bench, one: MeasuredSide, topic: str, number: int) -> None:
     with counted_in(one.rate, one.cost):
         job = drain.Job(
             module=one.side.module,
@@ -129,4 +129,4 @@ def _drain(bench: Bench, one: Contestant, topic: str, number: int) -> None:
         rate, cost = facts["count"] / facts["wall_s"], facts["cpu_s"] / facts["count"] * 1e6
         one.rate.add(rate, round=number, **facts)
         one.cost.add(cost, round=number)
-        tell(f"throughput: {one.rate.label} {rate:,.0f} msg/s, {cost:.2f} µs/msg")
+        log(f"throughput: {one.rate.label} {rate:,.0f} msg/s, {cost:.2f} µs/msg")

@@ -1,4 +1,4 @@
-"""What members cost at the broker that wait for an instance id."""
+"""The cost at the broker of members that wait for an instance id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, log
 from tests.benchmarks.groups import GroupMember, balanced_at
 from tests.benchmarks.processes import Worker, listener_at, share_of_core
 from tests.benchmarks.samples import at_most
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WAITING = (1, 10, 100)
 MOST_PERCENT = 3.0
-"""Of one core, for each of ten waiting members."""
+"""The allowed share of one core for each of ten waiting members."""
 
 _POOL = 3
 _WATCH_S, _QUICK_WATCH_S = 20.0, 10.0
@@ -30,7 +30,7 @@ _JOIN_S = 120.0
 
 
 def run(bench: Bench) -> Figure:
-    """Read the broker's processor time while members wait, less what it uses without them."""
+    """Read the broker's processor time while members wait, minus its use without them."""
     side = bench.ours()
     shares = {count: side.series(f"broker CPU, {count} waiting", "% of a core") for count in WAITING}
     topic, broker = bench.topic("waiting"), listener_at(bench.bootstrap)
@@ -63,7 +63,7 @@ def run(bench: Bench) -> Figure:
         ),
         notes=(
             f"in the first minute of the wait, when each describes the group every 40 ms; over {watch_s:.0f} s each",
-            "less what the broker uses with the three holders alone",
+            "minus the processor time of the broker with only the three holders",
         ),
     )
 
@@ -78,5 +78,5 @@ def _wait(job: waiting.Job, broker: psutil.Process, watch_s: float, idle_percent
 
         Retrying(stop=stop_after_delay(_JOIN_S), wait=wait_fixed(0.2), retry=retry_if_not_result(bool))(all_wait)
         share.add(share_of_core(broker, watch_s) - idle_percent, idle_percent=idle_percent)
-        tell(f"waiting: {share.label} {share.values[-1]:.2f} % of a core (without: {idle_percent:.2f})")
+        log(f"waiting: {share.label} {share.values[-1]:.2f} % of a core (without: {idle_percent:.2f})")
         worker.end()

@@ -1,5 +1,5 @@
-"""The processes that are measured: each a module of its own, run by `python -m`, importing no more than it needs.
+"""The programs of the measured processes: each is a module, is run by `python -m`, and imports only what it needs.
 
-A worker gets its job as JSON in its first argument, orders as lines on stdin, and says what happens as JSON lines on
-stdout, stamped by CLOCK_MONOTONIC, which all processes of a machine share. It ends when its stdin is closed.
+A worker receives its job as JSON in its first argument, and orders as lines on stdin. It reports events as JSON lines
+on stdout, with the time of CLOCK_MONOTONIC, which all processes of a machine share. It ends when its stdin is closed.
 """

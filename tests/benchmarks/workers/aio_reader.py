@@ -1,4 +1,4 @@
-"""One consumer of asyncio: it takes records one by one or in batches, waits for a trickle, or has nothing to do."""
+"""One asyncio consumer: it reads records one by one or in batches, waits for single records, or is idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.workers.drain import cpu_seconds
-from tests.benchmarks.workers.wiring import job_of, say
+from tests.benchmarks.workers.wiring import job_of, report
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,16 +22,16 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer does what.
+    """The consumer to run, and its task.
 
     Attributes:
-        module: Where the `AIOConsumer` is; or aiokafka.
-        config: Its configuration, by librdkafka's keys.
-        topic: What it reads.
+        module: The package of the `AIOConsumer`, or aiokafka.
+        config: Its configuration, with librdkafka's keys.
+        topic: The topic to read.
         task: "one by one", "batches", "trickle" or "idle".
-        expected: How many records there are; of a trickle, how many are timed.
-        batch: How many records one call asks for.
-        watch_s: How long an idle one is watched.
+        expected: The number of records; of a trickle, the number of timed records.
+        batch: The number of records that one call requests.
+        watch_s: The duration of the measurement of an idle consumer.
     """
 
     module: str
@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What both kinds of clients have, in the same words."""
+    """The common interface of both kinds of clients: read one record, read some, and get a record's value."""
 
     one: Callable[[], Awaitable[Any]]
     some: Callable[[int], Awaitable[int]]
@@ -54,12 +54,12 @@ class Reader:
 
 @asynccontextmanager
 async def reader_of(job: Job) -> AsyncIterator[Reader]:
-    """A consumer that has subscribed; closed at the end."""
+    """Yield a consumer that has subscribed; close it at the end."""
     if job.module == AIOKAFKA:
         async with _aiokafka(job) as reader:
             yield reader
         return
-    # Each process has one kind of client, so that none pays for another's import.
+    # Each process imports only its own kind of client.
     kind = __import__(f"{job.module}.aio", fromlist=["AIOConsumer"]).AIOConsumer
     consumer = kind(job.config)
     await consumer.subscribe([job.topic])
@@ -102,7 +102,7 @@ async def _aiokafka(job: Job) -> AsyncIterator[Reader]:
 
 
 async def drain(reader: Reader, job: Job) -> dict[str, object]:
-    """Take all records; from the return of the first call that brought some."""
+    """Read all records; measure from the return of the first call that returned records."""
     received = 0
     first = 0
     began = cpu = 0.0
@@ -120,10 +120,10 @@ async def drain(reader: Reader, job: Job) -> dict[str, object]:
 
 
 async def trickle(reader: Reader, job: Job) -> dict[str, object]:
-    """Say that it is ready, and time each record: its value is CLOCK_MONOTONIC when it was produced."""
+    """Report that the consumer is ready, and time each record; its value is CLOCK_MONOTONIC when it was produced."""
     while await reader.one() is None:
         pass
-    say("ready")
+    report("ready")
     took: list[float] = []
     while len(took) < job.expected:
         message = await reader.one()
@@ -133,7 +133,7 @@ async def trickle(reader: Reader, job: Job) -> dict[str, object]:
 
 
 async def idle(reader: Reader, job: Job) -> dict[str, object]:
-    """Wait for a record that never comes."""
+    """Wait for a record of an empty topic, and measure the processor time."""
     waiting = asyncio.ensure_future(_until_one(reader))
     await asyncio.sleep(job.watch_s / 4)
     began, cpu = time.monotonic(), cpu_seconds()
@@ -159,7 +159,7 @@ async def _main() -> None:
                 facts = await idle(reader, job)
             case _:
                 facts = await drain(reader, job)
-    say("measured", **facts)
+    report("measured", **facts)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
-from tests.benchmarks.workers.wiring import job_of, say
+from tests.benchmarks.workers.wiring import job_of, report
 
-_ROOM_EVERY = 5_000
+_SERVE_EVERY = 5_000
 _FLUSH_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How many records of which size to write.
+    """The number, the size and the distribution of the records.
 
     Without keys, number n goes to partition n modulo `partitions`. With keys, it has key n modulo `keys`, and a key's
     number modulo `partitions` is the partition of its records.
@@ -30,7 +30,7 @@ class Job:
 
 
 def main() -> None:
-    """Write all records and say how many the broker acknowledged."""
+    """Write all records and report how many the broker acknowledged."""
     job = job_of(Job)
     settings = {"linger.ms": "50", "batch.size": "1000000", "queue.buffering.max.messages": "1000000"}
     producer = Producer({"bootstrap.servers": job.bootstrap, "acks": "all", **settings})
@@ -56,10 +56,10 @@ def main() -> None:
                 break
             except BufferError:
                 producer.poll(0.1)
-        if number % _ROOM_EVERY == 0:
+        if number % _SERVE_EVERY == 0:
             producer.poll(0)
     producer.flush(_FLUSH_S)
-    say("filled", acknowledged=acknowledged, refused=refused[:10])
+    report("filled", acknowledged=acknowledged, refused=refused[:10])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One life of a static member that writes down each batch as it handles it, and then commits it.
+"""One process of a static member that writes each batch to a ledger while it handles it, and then commits it.
 
-What is written to the ledger has reached the kernel and outlives a `kill -9` of this process: the ledger is what the
-member did, and a batch without the mark of its commit is what its replacement may do again.
+Entries of the ledger have reached the kernel and survive a `kill -9` of this process. They are the records that the
+member handled; its replacement may repeat a batch without an entry of its commit.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.instance import Job, Lifetime
+from tests.benchmarks.workers.instance import Job, StaticMember
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 ENTRY = struct.Struct(">cIQQd")
-"""A kind, the partition, the offset, the record's number, and CLOCK_MONOTONIC."""
+"""The kind, the partition, the offset, the record's number, and CLOCK_MONOTONIC."""
 
 HANDLED, COMMITTED = b"h", b"c"
-"""The kinds of entries; all that was handled before a COMMITTED is committed."""
+"""The kinds of entries; all records before a COMMITTED entry are committed."""
 
 _POLL_S = 0.1
 _PARTS = 5
 _PART_S = 0.002
-"""A batch is handled in so many parts, each of which takes so long: a kill shall meet batches that are half done."""
+"""The number of parts of a batch, and the duration of each part, so that kills occur within a batch."""
 
 
 def main() -> None:
-    """Live."""
+    """Consume until the order to end."""
     running = time.monotonic()
     job = job_of(Job)
-    life = Lifetime(job)
-    say("running", at=running)
+    member = StaticMember(job)
+    report("running", at=running)
     ledger = os.open(job.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while next_order() != END:
         try:
-            _one_batch(life, ledger, job.batch)
-        except life.failure as error:
-            life.failed(error.args[0])
-    life.leave()
+            _one_batch(member, ledger, job.batch)
+        except member.failure as error:
+            member.failed(error.args[0])
+    member.leave()
 
 
-def _one_batch(life: Lifetime, ledger: int, size: int) -> None:
-    batch = [message for message in life.consumer.consume(size, _POLL_S) if life.is_record(message)]
+def _one_batch(member: StaticMember, ledger: int, size: int) -> None:
+    batch = [message for message in member.consumer.consume(size, _POLL_S) if member.is_record(message)]
     if not batch:
         return
     size_of_part = -(-len(batch) // _PARTS)
     for begin in range(0, len(batch), size_of_part):
         _handle(batch[begin : begin + size_of_part], ledger)
-    life.consumer.commit(asynchronous=False)
+    member.consumer.commit(asynchronous=False)
     os.write(ledger, ENTRY.pack(COMMITTED, 0, 0, 0, time.monotonic()))
 
 

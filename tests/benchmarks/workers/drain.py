@@ -1,7 +1,7 @@
-"""One consumer that takes a fixed number of records as fast as it can.
+"""One consumer that reads a fixed number of records as fast as it can.
 
-The loop does nothing per record but count: whatever it did would be added to both sides and hide the difference. That
-each record came once is shown afterwards: the count is right and every position stands at the end of its partition.
+The loop only counts records, because more work for each record would hide the difference between the sides. The worker
+checks afterwards that it received each record once: the count is right, and each position is the end of its partition.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import consumer_class, job_of, say
+from tests.benchmarks.workers.wiring import consumer_class, job_of, report
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -21,16 +21,16 @@ _STALLED_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer drains which topic.
+    """The consumer to run, and the topic to drain.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration.
-        topic: A topic that holds exactly `expected` records, number n in partition n modulo `partitions`.
-        expected: How many records there are.
+        topic: A topic with exactly `expected` records, number n in partition n modulo `partitions`.
+        expected: The number of records.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
-        partitions: How many partitions there are.
-        is_observed: Whether a callback receives events (`on_event`, which ours alone has).
+        partitions: The number of partitions.
+        is_observed: Whether a callback receives events (`on_event`, which only our consumer has).
     """
 
     module: str
@@ -44,9 +44,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """From the return of the first call that brought records to the return of the last one.
+    """The measurement from the return of the first call that returned records to the return of the last call.
 
-    `count` is what came in between: what the first call brought had been waiting.
+    `count` does not include the records of the first call, because they were fetched before.
     """
 
     count: int
@@ -56,13 +56,13 @@ class Drained:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, all its threads included."""
+    """Return the user and system time of this process with all its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def by_poll(consumer: Consumer, expected: int) -> Drained:
-    """Take one record a call."""
+    """Read one record with each call."""
     poll = consumer.poll
     while poll(1.0) is None:
         pass
@@ -78,7 +78,7 @@ def by_poll(consumer: Consumer, expected: int) -> Drained:
 
 
 def by_consume(consumer: Consumer, expected: int, batch: int) -> Drained:
-    """Take a batch a call; the last call asks for what is left, so that none waits for records that do not exist."""
+    """Read a batch with each call; the last call requests only the remaining records, so that it does not wait."""
     consume = consumer.consume
     first: list[object] = []
     while not first:
@@ -94,24 +94,24 @@ def by_consume(consumer: Consumer, expected: int, batch: int) -> Drained:
 
 
 def main() -> None:
-    """Drain the topic and say how long it took and whether everything came."""
+    """Drain the topic; report the duration, and whether each record was received once."""
     job = job_of(Job)
     consumer = consumer_class(job.module)(job.config)
     if job.is_observed:
         consumer.on_event(list[object]().append)
     consumer.subscribe([job.topic])
     drained = by_consume(consumer, job.expected, job.batch) if job.batch else by_poll(consumer, job.expected)
-    stands = {place.partition: place.offset for place in consumer.position(consumer.assignment())}
+    positions = {place.partition: place.offset for place in consumer.position(consumer.assignment())}
     consumer.close()
     ends = {number: len(range(number, job.expected, job.partitions)) for number in range(job.partitions)}
-    say(
+    report(
         "measured",
         count=drained.count,
         wall_s=drained.wall_s,
         cpu_s=drained.cpu_s,
         calls=drained.calls,
-        is_complete=stands == ends,
-        positions=sorted(stands.items()),
+        is_complete=positions == ends,
+        positions=sorted(positions.items()),
     )
 
 

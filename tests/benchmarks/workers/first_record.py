@@ -1,4 +1,4 @@
-"""One new member of a new group, from nothing to its first record."""
+"""One new member of a new group, from the import of its package to its first record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import consumer_class, job_of, say
+from tests.benchmarks.workers.wiring import consumer_class, job_of, report
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -16,7 +16,7 @@ _GIVE_UP_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer to start, with which configuration, on which topic; the topic must hold records."""
+    """The consumer to start, its configuration, and a topic that contains records."""
 
     module: str
     config: dict[str, str]
@@ -24,7 +24,7 @@ class Job:
 
 
 def main() -> None:
-    """Start a consumer and say when each of its first steps was done."""
+    """Start a consumer and report the times of its first steps."""
     job = job_of(Job)
     make = consumer_class(job.module)
     assigned_at: list[float] = []
@@ -45,7 +45,7 @@ def main() -> None:
             raise TimeoutError(f"no record within {_GIVE_UP_S} s of {job.topic}; last: {message and message.error()}")
     first_record = time.monotonic()
     consumer.close()
-    say(
+    report(
         "measured",
         constructed_s=constructed - began,
         subscribed_s=subscribed - began,

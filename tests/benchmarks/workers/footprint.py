@@ -1,6 +1,6 @@
-"""A process that makes one consumer after another and holds still after each, so that its memory can be read.
+"""A process that creates one consumer after another and pauses after each, so that its memory can be read.
 
-The memory is read from outside: what reads it would be part of it.
+The driver reads the memory, because code in this process would be part of the measurement.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, report
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -19,15 +19,15 @@ _GIVE_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumers to make, how many, and what each must take before it counts.
+    """The consumers to create, and the records that each reads before the measurement.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration, without the group.
-        group: What the groups' names begin with; each consumer is alone in a group of its own.
-        topic: A topic that holds exactly `expected` records.
-        expected: How many records each consumer takes.
-        consumers: How many consumers to make.
+        group: The prefix of the groups' names; each consumer is alone in its own group.
+        topic: A topic with exactly `expected` records.
+        expected: The number of records that each consumer reads.
+        consumers: The number of consumers to create.
     """
 
     module: str
@@ -39,24 +39,24 @@ class Job:
 
 
 def main() -> None:
-    """Make the consumers, each at the driver's order."""
+    """Create the consumers, each at the driver's order."""
     job = job_of(Job)
     make = consumer_class(job.module)
-    say("imported")
+    report("imported")
     consumers: list[Consumer] = []
     while next_order(None) != END and len(consumers) < job.consumers:
         consumer = make({**job.config, "group.id": f"{job.group}-{len(consumers)}"})
         consumer.subscribe([job.topic])
         consumers.append(consumer)
         received = take_all(consumer, job.expected)
-        say("settled", received=received, partitions=len(consumer.assignment()))
+        report("settled", received=received, partitions=len(consumer.assignment()))
     for consumer in consumers:
         consumer.close()
-    say("closed")
+    report("closed")
 
 
 def take_all(consumer: Consumer, expected: int) -> int:
-    """Take the records, and then poll on for a second: what a first fetch left behind is gone by then."""
+    """Read the records, and then poll for another second, after which the buffers of the first fetch are free."""
     received, began = 0, time.monotonic()
     while received < expected and time.monotonic() - began < _GIVE_UP_S:
         received += consumer.poll(0.5) is not None

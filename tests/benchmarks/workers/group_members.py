@@ -1,7 +1,7 @@
 """A process with many `GroupMember`s of many groups, which one thread polls in turns.
 
-It notes when each member's heartbeats are sent and answered. The sends are noted on the membership thread, at the
-moment at which the request is handed to the connection.
+It records the times at which the heartbeats of each member are sent and answered. Sends are recorded on the membership
+thread, when the request is handed to the connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import psutil
 from consumer_membership import GroupMember, MemberState
 from consumer_membership.membership.effects import SendHeartbeat
 from tests.benchmarks.samples import percentile
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +29,15 @@ _GIVE_UP_S = 400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How many members to create, and how often each is polled.
+    """The number of members, and the interval of their polls.
 
     Attributes:
         config: The configuration, without the group.
-        group: What the groups' names begin with.
-        topic: What each member subscribes to.
-        groups: How many groups.
-        members: How many members each group gets.
-        every_s: How often each of them is polled, without waiting.
+        group: The prefix of the groups' names.
+        topic: The topic that each member subscribes to.
+        groups: The number of groups.
+        members: The number of members in each group.
+        every_s: The time between two polls of each member; a poll does not wait.
     """
 
     config: dict[str, str]
@@ -48,8 +48,8 @@ class Job:
     every_s: float
 
 
-class Beats:
-    """The distances between the heartbeats of each member, while `is_on`."""
+class HeartbeatIntervals:
+    """The times between two heartbeats of each member, recorded while `is_on`."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -57,34 +57,34 @@ class Beats:
         self.answered: list[float] = []
         self.rejoins = 0
 
-    def watcher(self) -> Callable[[tuple[GroupEffect, ...], MembershipView], None]:
-        """Return the watcher of one member."""
+    def recorder(self) -> Callable[[tuple[GroupEffect, ...], MembershipView], None]:
+        """Return the callback that records the heartbeats of one member."""
         sent_at = answered_at = 0.0
         epoch = 0
 
-        def note(effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        def record(effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
             nonlocal sent_at, answered_at, epoch
             if any(isinstance(effect, SendHeartbeat) for effect in effects):
                 now = time.monotonic()
                 if self.is_on and sent_at:
                     self.sent.append(now - sent_at)
                 sent_at = now
-            heard_at = view.last_heartbeat_at
-            if heard_at is not None and heard_at != answered_at:
+            response_at = view.last_heartbeat_at
+            if response_at is not None and response_at != answered_at:
                 if self.is_on and answered_at:
-                    self.answered.append(heard_at - answered_at)
-                answered_at = heard_at
+                    self.answered.append(response_at - answered_at)
+                answered_at = response_at
             if self.is_on and view.member_epoch != epoch:
                 self.rejoins += 1
             epoch = view.member_epoch
 
-        return note
+        return record
 
 
 def main() -> None:
     """Create the members, report when each has its partitions, and poll them until the end."""
     job = job_of(Job)
-    beats = Beats()
+    intervals = HeartbeatIntervals()
     with GroupMember({**job.config, "group.id": f"{job.group}-first"}) as first:  # imports what a member needs
         first.subscribe([job.topic])
         first.poll(0)
@@ -96,7 +96,7 @@ def main() -> None:
         for number in range(job.groups * job.members)
     ]
     for member in members:
-        member._session.thread.watch(beats.watcher())  # no public call reports single heartbeats
+        member._session.thread.watch(intervals.recorder())  # no public call reports single heartbeats
         member.subscribe([job.topic])
     waiting = list(members)
     while waiting and time.monotonic() - began < _GIVE_UP_S:
@@ -104,17 +104,17 @@ def main() -> None:
             member.poll(0)
         waiting = [member for member in waiting if not _is_settled(member.membership())]
         time.sleep(0.05)
-    say("ready", took_s=time.monotonic() - began, missing=len(waiting))
+    report("ready", took_s=time.monotonic() - began, missing=len(waiting))
     turn_at = time.monotonic()
     while (order := next_order(max(0.0, turn_at - time.monotonic()))) != END:
         if order == "begin":
-            beats.is_on = True
+            intervals.is_on = True
             continue
         if order == "count":
-            beats.is_on = False
+            intervals.is_on = False
             gc.collect()
             used = process.memory_info().rss - before
-            _say_counted(beats, used / len(members), [member.membership() for member in members])
+            _report_counts(intervals, used / len(members), [member.membership() for member in members])
             continue
         if time.monotonic() < turn_at:
             continue
@@ -124,27 +124,26 @@ def main() -> None:
     ending = time.monotonic()
     for member in members:
         member.close()
-    say("left", took_s=time.monotonic() - ending)
+    report("left", took_s=time.monotonic() - ending)
 
 
 def _is_settled(view: MembershipView) -> bool:
     return view.state is MemberState.STABLE and bool(view.owned)
 
 
-def _say_counted(beats: Beats, bytes_each: float, views: list[MembershipView]) -> None:
-    intervals = [view.heartbeat_interval_s for view in views if view.heartbeat_interval_s]
-    interval_s = intervals[0] if intervals else 0.0
+def _report_counts(intervals: HeartbeatIntervals, bytes_each: float, views: list[MembershipView]) -> None:
+    interval_s = next((view.heartbeat_interval_s for view in views if view.heartbeat_interval_s), 0.0)
     facts = {
         f"{name}_p{percent}": percentile(distances, percent) - interval_s
-        for name, distances in (("sent", beats.sent), ("answered", beats.answered))
+        for name, distances in (("sent", intervals.sent), ("answered", intervals.answered))
         for percent in (50, 99, 100)
         if distances
     }
-    say(
+    report(
         "counted",
         interval_s=interval_s,
-        beats=len(beats.sent),
-        changes=beats.rejoins,
+        heartbeats=len(intervals.sent),
+        changes=intervals.rejoins,
         settled=sum(map(_is_settled, views)),
         bytes_each=bytes_each,
         threads=psutil.Process().num_threads(),

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.drain import cpu_seconds
-from tests.benchmarks.workers.wiring import job_of, say
+from tests.benchmarks.workers.wiring import job_of, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 NUMBER = struct.Struct(">Q")
-"""How each value and each ledger entry begins: the record's number."""
+"""The beginning of each value and of each ledger entry: the record's number."""
 
 BATCH = 500
-"""How many records a hand-written loop requests from `consume`."""
+"""The number of records that a hand-written loop requests from `consume`."""
 
 _POLL_S = 0.5
 
@@ -47,19 +47,19 @@ class Program(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which program processes which records how.
+    """The program, its records and its settings.
 
     Attributes:
         program: A value of `Program`.
         config: The consumer's configuration, without a group.
-        topic: What it reads.
-        expected: How many records there are; 0: it runs until it is killed.
-        groups: It runs once for each.
+        topic: The topic to read.
+        expected: The number of records; 0: the program runs until it is killed.
+        groups: The program runs once for each group.
         wait_s: How long each handler waits.
         concurrency: How many handlers may run at the same time.
         order: The order of a `Processor`.
         is_checked: Whether handlers that wait check the order within each key, which costs them about 1 µs.
-        ledger: The file of finished records; "": none.
+        ledger: The file of finished records; "" writes no file.
     """
 
     program: str
@@ -110,7 +110,7 @@ class Run:
 
     def report(self, stopped_s: float) -> None:
         """Report the measurement to the driver."""
-        say(
+        report(
             "measured",
             at=self._last_at,
             count=self._expected,
@@ -246,8 +246,8 @@ def _pool(run: Run) -> float:
     return time.monotonic() - stopping_at
 
 
-class MadeRecord:
-    """A record that no broker has: what the handlers read of a `Message`."""
+class GeneratedRecord:
+    """A record without a broker, with the methods of `Message` that the handlers call."""
 
     def __init__(self, number: int) -> None:
         self._key, self._value = b"%d" % number, NUMBER.pack(number)
@@ -262,8 +262,8 @@ class MadeRecord:
 
 
 async def _asyncio(run: Run) -> float:
-    """Have as many coroutines as may be in flight call the handler with made records, without Kafka."""
-    records = iter([MadeRecord(number) for number in range(run.job.expected)])
+    """Call the handler with generated records from as many coroutines as may be in flight, without Kafka."""
+    records = iter([GeneratedRecord(number) for number in range(run.job.expected)])
     handle = run.coroutine()
 
     async def work() -> None:

@@ -1,7 +1,7 @@
-"""One life of a static member: it consumes until it is killed or ordered to end, and reports its first steps.
+"""One process of a static member: it consumes until it is killed or ordered to end, and reports its first steps.
 
-The order is `end`. Neither package is imported before the first moment is taken, and the reports are few, so that
-saying it takes no part in what is measured.
+The order is `end`. The time `running` is taken before either package is imported. Reports are few, so that their cost
+is not part of the measurement.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report, report_partitions
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+    from confluent_kafka import KafkaError, KafkaException, Message
 
 _POLL_S = 0.1
 _AFTER_FATAL_S = 0.05
@@ -24,15 +24,15 @@ _AFTER_FATAL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer to run and how.
+    """The consumer to run.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration, with the instance id.
-        topic: What it subscribes to.
-        hides: Modules that are kept from being imported, because users do not have them.
-        batch: How many records one batch holds at most; used by `committer` only.
-        ledger: The file for what was handled; used by `committer` only.
+        topic: The topic to subscribe to.
+        hides: Modules that cannot be imported, because users do not have them.
+        batch: The largest number of records in a batch; used by `committer` only.
+        ledger: The file of handled records; used by `committer` only.
     """
 
     module: str
@@ -43,8 +43,8 @@ class Job:
     ledger: str = ""
 
 
-class Lifetime:
-    """A consumer from its import on; the words that it says are the steps in their order."""
+class StaticMember:
+    """A consumer of a static member; it reports its steps in their order."""
 
     def __init__(self, job: Job) -> None:
         self._begun: set[int] = set()
@@ -58,12 +58,12 @@ class Lifetime:
         constructed = time.monotonic()
         self.consumer.subscribe(
             [job.topic],
-            on_assign=lambda _, partitions: _say("assigned", partitions),
-            on_revoke=lambda _, partitions: _say("revoked", partitions),
-            on_lost=lambda _, partitions: _say("lost", partitions),
+            on_assign=lambda _, partitions: report_partitions("assigned", partitions),
+            on_revoke=lambda _, partitions: report_partitions("revoked", partitions),
+            on_lost=lambda _, partitions: report_partitions("lost", partitions),
         )
-        say("constructing", at=constructing)
-        say("constructed", at=constructed)
+        report("constructing", at=constructing)
+        report("constructed", at=constructed)
 
     def is_record(self, message: Message) -> bool:
         """Return whether this is a record; report the first one of each partition, and each kind of error once."""
@@ -74,44 +74,40 @@ class Lifetime:
         partition = message.partition()
         if partition not in self._begun:
             self._begun.add(partition)
-            say("first", partition=partition, offset=message.offset(), cpu_s=time.process_time())
+            report("first", partition=partition, offset=message.offset(), cpu_s=time.process_time())
         return True
 
     def failed(self, error: KafkaError) -> None:
-        """Tell an error that the consumer gave or raised."""
-        # Raw gives a fatal error of the group as _FATAL, and does not call that one fatal.
+        """Report an error that the consumer returned or raised."""
+        # confluent-kafka returns fatal errors of the group as _FATAL, for which `fatal()` is false.
         is_fatal = error.fatal() or error.name() == "_FATAL"
         if error.str() not in self._failed:
             self._failed.add(error.str())
-            say("error", name=error.name(), words=error.str(), is_fatal=is_fatal)
+            report("error", name=error.name(), message=error.str(), is_fatal=is_fatal)
         if is_fatal:
             time.sleep(_AFTER_FATAL_S)
 
     def leave(self) -> None:
         """Close the consumer."""
-        say("leaving")
+        report("leaving")
         self.consumer.close()
-        say("left")
-
-
-def _say(word: str, partitions: list[TopicPartition]) -> None:
-    say(word, partitions=[partition.partition for partition in partitions])
+        report("left")
 
 
 def main() -> None:
-    """Live."""
+    """Consume until the order to end."""
     running = time.monotonic()
-    life = Lifetime(job_of(Job))
-    say("running", at=running)
+    member = StaticMember(job_of(Job))
+    report("running", at=running)
     while next_order() != END:
         try:
-            message = life.consumer.poll(_POLL_S)
-        except life.failure as error:
-            life.failed(error.args[0])
+            message = member.consumer.poll(_POLL_S)
+        except member.failure as error:
+            member.failed(error.args[0])
         else:
             if message is not None:
-                life.is_record(message)
-    life.leave()
+                member.is_record(message)
+    member.leave()
 
 
 if __name__ == "__main__":

@@ -8,22 +8,22 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, report
 
 _GIVE_UP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumers, how many, and how often each is polled.
+    """The consumers to create, and the interval of their polls.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration, without the group.
-        group: What the groups' names begin with.
-        topic: What each consumer subscribes to.
-        consumers: How many consumers to make.
-        every_s: How often each of them is polled, without waiting.
+        group: The prefix of the groups' names.
+        topic: The topic that each consumer subscribes to.
+        consumers: The number of consumers to create.
+        every_s: The time between two polls of each consumer; a poll does not wait.
     """
 
     module: str
@@ -35,7 +35,7 @@ class Job:
 
 
 def main() -> None:
-    """Make the consumers, report when each has its partitions, and poll them until the end."""
+    """Create the consumers, report when each has its partitions, and poll them until the end."""
     job = job_of(Job)
     make = consumer_class(job.module)
     began = time.monotonic()
@@ -48,11 +48,11 @@ def main() -> None:
             consumer.poll(0)
         waiting = [consumer for consumer in waiting if not consumer.assignment()]
         time.sleep(0.01)
-    say("ready", took_s=time.monotonic() - began, missing=len(waiting))
+    report("ready", took_s=time.monotonic() - began, missing=len(waiting))
     turn_at, polls, received = time.monotonic(), 0, 0
     while (order := next_order(max(0.0, turn_at - time.monotonic()))) != END:
         if order == "count":
-            say("counted", threads=_threads(), files=_files(), polls=polls, received=received)
+            report("counted", threads=_threads(), files=_files(), polls=polls, received=received)
             continue
         if time.monotonic() < turn_at:
             continue
@@ -65,14 +65,14 @@ def main() -> None:
 
 
 def _threads() -> int:
-    """The threads of this process, those of librdkafka included."""
+    """Return the number of threads of this process, including those of librdkafka."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 
 
 def _files() -> int:
-    """The open file descriptors of this process, without the one that lists them."""
-    return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 - the names, not the files behind them
+    """Return the number of open file descriptors of this process, without the one that lists them."""
+    return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 - only the names are counted
 
 
 if __name__ == "__main__":

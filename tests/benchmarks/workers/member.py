@@ -1,6 +1,6 @@
 """One member of a group that consumes until it receives the order to leave, and remembers every record that it handled.
 
-Orders: `subscribe` (once), `report` (what it owns), `end`.
+Orders: `subscribe` (once), `report` (its assignment), `end`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, say, say_partitions
+from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, report, report_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 NUMBER_AND_TIME = struct.Struct(">Qd")
-"""How each value begins: the record's number, and CLOCK_MONOTONIC when it was handed to the producer."""
+"""The beginning of each value: the record's number, and CLOCK_MONOTONIC when it was handed to the producer."""
 
 _PROGRESS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer to run and how.
+    """The consumer to run.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration.
-        topic: What it subscribes to.
-        poll_s: How long one `poll` may wait.
+        topic: The topic to subscribe to.
+        poll_s: The timeout of one `poll`.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
-        is_observed: Whether a callback receives events (`on_event`, which ours alone has).
+        is_observed: Whether a callback receives events (`on_event`, which only our consumer has).
     """
 
     module: str
@@ -45,7 +45,7 @@ class Job:
 
 
 class Member:
-    """A consumer, its callbacks and its memory."""
+    """A consumer, its callbacks and the records that it handled."""
 
     def __init__(self, job: Job, make: Callable[[dict[str, str]], Consumer]) -> None:
         self._job = job
@@ -58,14 +58,14 @@ class Member:
         subscribing = time.monotonic()
         self._consumer.subscribe(
             [job.topic],
-            on_assign=lambda _, partitions: say_partitions("assigned", partitions),
-            on_revoke=lambda _, partitions: say_partitions("revoked", partitions),
-            on_lost=lambda _, partitions: say_partitions("lost", partitions),
+            on_assign=lambda _, partitions: report_partitions("assigned", partitions),
+            on_revoke=lambda _, partitions: report_partitions("revoked", partitions),
+            on_lost=lambda _, partitions: report_partitions("lost", partitions),
         )
-        say("subscribed", at=subscribing, constructor_s=subscribing - began)
+        report("subscribed", at=subscribing, constructor_s=subscribing - began)
 
     def work(self) -> None:
-        """Handle what comes within one poll."""
+        """Handle the records of one poll."""
         if self._job.batch:
             for message in self._consumer.consume(self._job.batch, self._job.poll_s):
                 self._handle(message)
@@ -75,15 +75,15 @@ class Member:
                 self._handle(message)
 
     def report(self) -> None:
-        """Say what the consumer itself calls its assignment."""
-        say("owns", partitions=sorted(partition.partition for partition in self._consumer.assignment()))
+        """Report the assignment that the consumer returns."""
+        report("owns", partitions=sorted(partition.partition for partition in self._consumer.assignment()))
 
     def leave(self) -> None:
-        """Close the consumer; say how long that took, and everything that was handled."""
+        """Close the consumer; report how long that took, and all handled records."""
         began = time.monotonic()
         self._consumer.close()
-        say("left", close_s=time.monotonic() - began, leaving_at=began)
-        say("handled", records=self.handled, errors=self.errors)
+        report("left", close_s=time.monotonic() - began, leaving_at=began)
+        report("handled", records=self.handled, errors=self.errors)
 
     def _handle(self, message: Message) -> None:
         error = message.error()
@@ -101,7 +101,7 @@ def main() -> None:
     if make is None:
         return
     member = Member(job, make)
-    said_at = time.monotonic()
+    reported_at = time.monotonic()
     while True:
         order = next_order()
         if order == END:
@@ -110,9 +110,9 @@ def main() -> None:
             member.report()
         member.work()
         now = time.monotonic()
-        if now - said_at > _PROGRESS_S:
-            said_at = now
-            say("progress", count=len(member.handled))
+        if now - reported_at > _PROGRESS_S:
+            reported_at = now
+            report("progress", count=len(member.handled))
     member.leave()
 
 

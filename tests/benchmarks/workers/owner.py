@@ -1,7 +1,7 @@
 """A consumer that hands out one record after the other, slowly, and remembers when it handed out each of them.
 
 Orders: `subscribe` (once), `hold` (hold the GIL for `HOLD_S`), `end`. Moments are CLOCK_BOOTTIME, which no fault of the
-figure changes. It is killed, not closed: a clean leave is no part of what is measured.
+figure changes. The process is killed and does not close its consumer, because the figure does not measure leaves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
 HOLD_S = 10
-"""How long `hold` holds the GIL."""
+"""The time for which `hold` holds the GIL."""
 
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer to run and how.
+    """The consumer to run.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration.
-        topic: What it subscribes to.
+        topic: The topic to subscribe to.
         pace_s: The time that each record takes.
     """
 
@@ -58,7 +58,7 @@ class Owner:
         self._consumer.subscribe(
             [job.topic], on_assign=self._assigned, on_revoke=self._released, on_lost=self._released
         )
-        say("subscribed", at=now())
+        report("subscribed", at=now())
 
     def work(self) -> None:
         """Hand out at most one record."""
@@ -70,28 +70,28 @@ class Owner:
             return
         self._tenures[-1].append(now())
         if len(self._tenures[-1]) == 1:
-            say("began", at=self._tenures[-1][0])
+            report("began", at=self._tenures[-1][0])
         time.sleep(self._pace_s)
 
     def report(self) -> None:
         """Report all hand-outs."""
-        say("handed", at=now(), tenures=self._tenures, errors=self._errors)
+        report("handed", at=now(), tenures=self._tenures, errors=self._errors)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
             self._tenures.append([])
-            say("assigned", at=now())
+            report("assigned", at=now())
 
     def _released(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
-            say("released", at=now())
+            report("released", at=now())
 
 
 def main() -> None:
     """Run one owner."""
     job = job_of(Job)
     make = consumer_class(job.module)
-    say("ready", at=now())
+    report("ready", at=now())
     if next_order(None) == END:
         return
     owner = Owner(job, make)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
-from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, say, say_partitions
+from tests.benchmarks.workers.wiring import END, consumer_when_ordered, job_of, next_order, report, report_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +24,12 @@ _BATCH = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Whose consumer to run and how.
+    """The consumer to run.
 
     Attributes:
-        module: Where the `Consumer` is.
+        module: The module of the `Consumer`.
         config: Its configuration.
-        topic: What it subscribes to.
+        topic: The topic to subscribe to.
     """
 
     module: str
@@ -93,14 +93,14 @@ class Owner:
         self._consumer = make(job.config)
         self._consumer.subscribe(
             [job.topic],
-            on_assign=lambda _, partitions: say_partitions("assigned", partitions),
-            on_revoke=lambda _, partitions: self._give_up("revoked", partitions),
-            on_lost=lambda _, partitions: self._give_up("lost", partitions),
+            on_assign=lambda _, partitions: report_partitions("assigned", partitions),
+            on_revoke=lambda _, partitions: self._release("revoked", partitions),
+            on_lost=lambda _, partitions: self._release("lost", partitions),
         )
-        say("subscribed")
+        report("subscribed")
 
     def work(self) -> None:
-        """Handle what is there, at most one batch, or wait for a record."""
+        """Handle the available records, at most one batch, or wait for a record."""
         for _ in range(_BATCH):
             message = self._consumer.poll(_POLL_S)
             if message is None:
@@ -109,11 +109,11 @@ class Owner:
 
     def leave(self) -> None:
         """Close the consumer and report the periods."""
-        say("leaving")
+        report("leaving")
         self._consumer.close()
-        say("left")
+        report("left")
         periods = [one.row() for one in (*self._over, *self._current.values())]
-        say("periods", rows=periods, errors=self._errors)
+        report("periods", rows=periods, errors=self._errors)
 
     def _handle(self, message: Message) -> None:
         error = message.error()
@@ -130,12 +130,12 @@ class Owner:
             partition=partition, first=offset, sent_at=sent_at, first_at=at, last=offset, last_at=at
         )
 
-    def _give_up(self, word: str, partitions: list[TopicPartition]) -> None:
+    def _release(self, event: str, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             period = self._current.pop(one.partition, None)
             if period is not None:
                 self._over.append(period)
-        say_partitions(word, partitions)
+        report_partitions(event, partitions)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The handler of Spark's tasks while members are killed; a module that tasks can import, unlike a worker's own."""
+"""The sinks of Spark tasks whose members are killed, in a module that tasks can import."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One attempt that got records; moments of CLOCK_MONOTONIC.
+    """One attempt that received records; times are CLOCK_MONOTONIC.
 
     Attributes:
-        instance: Which member.
-        attempt: Its number, larger for a later one.
-        pid: The Python worker.
-        executor: The JVM above it.
-        began_at: When the task's function began: it unpickles its sink first.
-        first_at: When the sink got its first records.
+        instance: The number of the member.
+        attempt: The number of the attempt; later attempts have larger numbers.
+        pid: The process id of the Python worker.
+        executor: The process id of the executor's JVM.
+        began_at: When the task's function began, which first unpickles its sink.
+        first_at: When the sink received its first records.
     """
 
     instance: int
@@ -41,14 +41,14 @@ class Mark:
 
 
 def marks(folder: Path) -> list[Mark]:
-    """All of them, in the order of their first records."""
+    """Return all marks in this folder, in the order of their first records."""
     return sorted(
         (Mark(**json.loads(path.read_text())) for path in folder.glob("*.json")), key=lambda mark: mark.first_at
     )
 
 
 class Marked:
-    """A sink that notes when it came into its task, and when its first records did."""
+    """A sink that records when it arrived in its task, and when it received its first records."""
 
     def __init__(self, sink: Callable[[list[Message], SinkContext], None], folder: str) -> None:
         self._sink = sink
@@ -57,24 +57,24 @@ class Marked:
         self._is_marked = False
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Arrive in the task."""
+        """Record the arrival in the task."""
         began_at = time.monotonic()
         self.__dict__.update(state)
         self._began_at = began_at
 
     @property
     def commits_offsets(self) -> bool:
-        """As what is inside."""
+        """Whether the wrapped sink commits offsets."""
         return bool(getattr(self._sink, "commits_offsets", False))
 
     def prepare(self, instance: int, instance_id: str) -> None:
-        """Prepare what is inside."""
+        """Prepare the wrapped sink."""
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(instance, instance_id)
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
-        """Leave a mark before the first batch is written."""
+        """Write a mark before the first batch, then write the batch."""
         if not self._is_marked:
             self._is_marked = True
             mark = Mark(
@@ -91,30 +91,30 @@ class Marked:
         self._sink(batch, context)
 
     def close(self) -> None:
-        """Close what is inside."""
+        """Close the wrapped sink."""
         close = getattr(self._sink, "close", None)
         if callable(close):
             close()
 
 
 def _parent(pid: int) -> int:
-    """Above a worker is its daemon, and above that the executor."""
+    """Return the parent of a process: the daemon of a Python worker, and the executor of that daemon."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """Makes of each record one for another topic, into the same partition."""
+    """Copies each record to another topic, into the same partition."""
 
     topic: str
 
     def __call__(self, message: Message) -> list[OutRecord]:
-        """The same value."""
-        from consumer_membership.spark import OutRecord  # noqa: PLC0415 - in a task, once the package is there
+        """Return a record with the same value."""
+        from consumer_membership.spark import OutRecord  # noqa: PLC0415 - runs in a task
 
         return [OutRecord(topic=self.topic, value=message.value(), partition=message.partition())]
 
 
 def number_of(message: Message) -> tuple[int]:
-    """A row of the table: the record's number."""
+    """Return the row of the table: the record's number."""
     return (NUMBER_AND_TIME.unpack_from(message.value() or b"")[0],)

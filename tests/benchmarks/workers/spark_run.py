@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.spark_marks import Copied, Marked, number_of
 from tests.benchmarks.workers.spark_session import session
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 PARQUET, POSTGRES, KAFKA = "Parquet", "PostgreSQL", "Kafka"
 
 EXECUTOR_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For executors that are killed soon: their cold start, which is Spark's, takes about half of the processor time."""
+"""JVM flags for executors that are killed soon: the cold start of Spark takes about half of the processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which application.
+    """The application.
 
     Attributes:
         bootstrap: The broker.
         master: Spark's master.
-        topic: What is consumed.
+        topic: The topic to consume.
         group: The consumer group.
-        instances: How many members.
+        instances: The number of members.
         sink: `PARQUET`, `POSTGRES` or `KAFKA`.
         place: The folder, the table or the topic of the sink.
-        conninfo: Of PostgreSQL.
-        marks: The folder that the attempts leave their marks in.
+        conninfo: The connection string of PostgreSQL.
+        marks: The folder for the marks of the attempts.
     """
 
     bootstrap: str
@@ -61,7 +61,7 @@ def _sink(job: Job) -> Callable[[list[Message], SinkContext], None]:
 
 
 def main() -> None:
-    """Run until the order to end."""
+    """Run the members until the order to end."""
     job = job_of(Job)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f'--conf "spark.executor.extraJavaOptions={EXECUTOR_FLAGS}" pyspark-shell'
     spark = session(job.master)
@@ -76,11 +76,11 @@ def main() -> None:
         job.instances,
         show_progress=False,
     )
-    say("running", pyspark=spark.version)
+    report("running", pyspark=spark.version)
     while next_order(None) != END:
         pass
     result = handle.stop()
-    say("stopped", records=result.records if result else None)
+    report("stopped", records=result.records if result else None)
     spark.stop()
 
 

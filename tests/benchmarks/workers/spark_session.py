@@ -1,4 +1,4 @@
-"""A Spark session as the Spark workers start it; nothing of what it prints gets between what a worker says."""
+"""The Spark session of the Spark workers; its output does not mix with the reports of a worker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PROJECT = str(Path(__file__).parents[3])
 
 
 def session(master: str, jars: Sequence[str] = ()) -> SparkSession:
-    """A session whose Python workers run this interpreter and find the package and the benchmarks."""
+    """Return a session whose Python workers run this interpreter and can import the package and the benchmarks."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to import
 
-    _keep_stdout_for_words()
+    _keep_stdout_for_reports()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PROJECT, os.environ.get("PYTHONPATH")]))
     settings = {
@@ -40,8 +40,8 @@ def session(master: str, jars: Sequence[str] = ()) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _keep_stdout_for_words() -> None:
+def _keep_stdout_for_reports() -> None:
     """Let the JVM inherit stderr as its stdout: the parent process reads each line of the worker's stdout as JSON."""
-    words = os.dup(1)
+    reports = os.dup(1)
     os.dup2(2, 1)
-    sys.stdout = os.fdopen(words, "w")
+    sys.stdout = os.fdopen(reports, "w")

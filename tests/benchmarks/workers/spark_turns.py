@@ -1,7 +1,8 @@
-"""One Spark session that takes all records of a topic in one way or another, once for each order.
+"""One Spark session that reads all records of a topic, in a different way for each order.
 
-An order is a `Turn` as JSON without blanks; the turn's group, which is new for each turn, has its outcome.
-The clock runs on the driver, from the call to its result: planning, jobs, joins, commits and leaves are in it.
+An order is a `Turn` as JSON without blanks. The event of its report is the turn's group, which is new for each turn.
+The time is measured on Spark's driver, from the call to its result: it includes planning, jobs, joins, commits and
+leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.spark_session import session
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which session.
+    """The session.
 
     Attributes:
         bootstrap: The broker.
         master: Spark's master.
-        jars: The jars of spark-sql-kafka; none if only ours is asked for.
+        jars: The jars of spark-sql-kafka; none if only our ways are measured.
     """
 
     bootstrap: str
@@ -47,9 +48,9 @@ class Turn:
 
     Attributes:
         way: A key of `_WAYS`.
-        topic: What is read, from its beginning to its end.
-        group: A new group for ours; for theirs, which has none, only a name.
-        instances: How many members, where there are any.
+        topic: The topic to read from its beginning to its end.
+        group: A new group for our ways; only a name for the other ways, which have no group.
+        instances: The number of members, for ways that have members.
     """
 
     way: str
@@ -64,7 +65,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class CountMessages:
-    """A sink that counts what it is given, one by one."""
+    """A sink that counts messages one by one."""
 
     counted: Accumulator[int]
 
@@ -105,7 +106,7 @@ def _drained(
     *,
     assign_at_once: bool = False,
 ) -> int:
-    from consumer_membership.spark import drain  # noqa: PLC0415 - the session is there first
+    from consumer_membership.spark import drain  # noqa: PLC0415 - after the start of the session
 
     counted = spark.sparkContext.accumulator(0)
     result = drain(
@@ -125,7 +126,7 @@ def _drained(
 
 
 def _our_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
-    from consumer_membership.spark import read_group  # noqa: PLC0415 - the session is there first
+    from consumer_membership.spark import read_group  # noqa: PLC0415 - after the start of the session
 
     config = {"bootstrap.servers": bootstrap}
     with read_group(spark, config, [turn.topic], turn.group, columns=["value"]) as records:
@@ -169,24 +170,24 @@ def _options(bootstrap: str, turn: Turn) -> dict[str, str]:
 
 
 def _our_batch_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
-    return _aggregated(_known(spark).read.format("kafka-group").options(**_options(bootstrap, turn)).load())
+    return _aggregated(_registered(spark).read.format("kafka-group").options(**_options(bootstrap, turn)).load())
 
 
-def _known(spark: SparkSession) -> SparkSession:
-    """The session, which knows our source from now on."""
-    from consumer_membership.spark import register  # noqa: PLC0415 - the session is there first
+def _registered(spark: SparkSession) -> SparkSession:
+    """Register our source at the session, and return the session."""
+    from consumer_membership.spark import register  # noqa: PLC0415 - after the start of the session
 
     register(spark)
     return spark
 
 
 def _streamed(source: str, count: Callable[[DataFrame], int]) -> Callable[[SparkSession, str, Turn], int]:
-    """A way: a query of this source, whose batches are counted so."""
+    """Return a way that runs a query of this source and counts its batches with this function."""
 
     def way(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
         counts: list[int] = []
         more = {"group.id": turn.group} if source == "kafka-group" else {}
-        reading = _known(spark).readStream.format(source).options(**_options(bootstrap, turn), **more)
+        reading = _registered(spark).readStream.format(source).options(**_options(bootstrap, turn), **more)
         with tempfile.TemporaryDirectory() as folder:
             writing = reading.load().writeStream.foreachBatch(lambda batch, _: counts.append(count(batch)))
             query = writing.option("checkpointLocation", folder).trigger(availableNow=True).start()
@@ -232,15 +233,15 @@ _WAYS: dict[str, Callable[[SparkSession, str, Turn], int]] = {
 
 
 def main() -> None:
-    """Take turns until the order to end."""
+    """Run turns until the order to end."""
     job = job_of(Job)
     spark = session(job.master, job.jars)
-    say("ready", pyspark=spark.version)
+    report("ready", pyspark=spark.version)
     while (order := next_order(None)) != END:
         turn = Turn(**json.loads(order or ""))
         began = time.monotonic()
         records = _WAYS[turn.way](spark, job.bootstrap, turn)
-        say(turn.group, records=records, wall_s=time.monotonic() - began)
+        report(turn.group, records=records, wall_s=time.monotonic() - began)
     spark.stop()
 
 

@@ -9,45 +9,45 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 _FLUSH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to write where.
+    """The records to write, and their rate.
 
     Attributes:
         bootstrap: The broker.
         topic: An existing topic.
-        partitions: How many partitions it has.
-        beats_per_s: Beats a second; each writes to all partitions.
-        total: How many records in all; 0 goes on until `end`.
+        partitions: The number of its partitions.
+        ticks_per_s: The number of ticks in a second; each tick writes to all partitions.
+        total: The total number of records; 0 writes until the order `end`.
         value_bytes: The size of each value.
-        burst: How many records a beat writes to each partition. librdkafka sends a request for each partition, so that
-            many partitions at a high rate need requests with several records.
-        spread: Whether the partitions of a beat take turns, evenly over its time; else all get their records at once,
-            so that all members of a group work at the same moment.
+        burst: The number of records that a tick writes to each partition. librdkafka sends a request for each
+            partition, so that many partitions at a high rate need requests with several records.
+        spread: Whether the writes to the partitions are spread evenly over the time of a tick. Otherwise all partitions
+            get their records at once, and all members of a group work at the same time.
     """
 
     bootstrap: str
     topic: str
     partitions: int
-    beats_per_s: float
+    ticks_per_s: float
     total: int = 0
     value_bytes: int = 100
     burst: int = 1
     spread: bool = False
 
     def turns(self) -> list[list[int]]:
-        """Return the partitions that get records at the same time, in the order of one beat."""
+        """Return the partitions that get records at the same time, in the order within one tick."""
         partitions = range(self.partitions)
         return [[one] for one in partitions] if self.spread else [list(partitions)]
 
 
 def main() -> None:
-    """Write the stream; say how many records the broker acknowledged and how many it did not."""
+    """Write the stream; report the number of records, and those that the broker did not acknowledge."""
     job = job_of(Job)
     producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": "1", "acks": "all"})
     refused: list[str] = []
@@ -58,10 +58,10 @@ def main() -> None:
 
     padding = b"." * (job.value_bytes - NUMBER_AND_TIME.size)
     turns = job.turns()
-    interval_s = 1 / job.beats_per_s / len(turns)
+    interval_s = 1 / job.ticks_per_s / len(turns)
     number = 0
     began = turn_at = time.monotonic()
-    say("streaming")
+    report("streaming")
     for turn in itertools.cycle(turns):
         if (job.total and number >= job.total) or next_order() == END:
             break
@@ -72,12 +72,12 @@ def main() -> None:
             producer.produce(job.topic, value, partition=partition, on_delivery=acknowledged)
             number += 1
         producer.poll(0)
-        # What is later than one beat is not made up for: a burst would be a load of its own.
+        # A delay of more than one tick is not caught up, because a burst would be an additional load.
         now = time.monotonic()
-        turn_at = max(turn_at + interval_s, now - 1 / job.beats_per_s if job.spread else now)
+        turn_at = max(turn_at + interval_s, now - 1 / job.ticks_per_s if job.spread else now)
         time.sleep(max(0.0, turn_at - now))
     unsent = producer.flush(_FLUSH_S)
-    say("streamed", count=number, unsent=unsent, refused=refused, wall_s=time.monotonic() - began)
+    report("streamed", count=number, unsent=unsent, refused=refused, wall_s=time.monotonic() - began)
 
 
 if __name__ == "__main__":

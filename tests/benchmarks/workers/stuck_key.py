@@ -1,4 +1,4 @@
-"""A program whose handler of one record never returns until the order `release`: what it holds meanwhile is weighed.
+"""A program whose handler of one record returns only after the order `release`; the driver measures its memory.
 
 Reports: `begun` with the first record, `settled` with the number of handled records as soon as no handler has ended for
 a while, and `measured` after the last record. A `Processor` continues with other keys; a poll loop cannot.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.workers.handlers import Program
-from tests.benchmarks.workers.wiring import job_of, next_order, say
+from tests.benchmarks.workers.wiring import job_of, next_order, report
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -25,7 +25,7 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which program (`Processor` or `poll loop`) reads which topic, with how many records."""
+    """The program (`Processor` or `poll loop`), its topic, and the number of records."""
 
     program: str
     config: dict[str, str]
@@ -54,12 +54,12 @@ class StuckHandler:
     def watch(self) -> None:
         """Report the progress, and release the handler by order."""
         self.begun.wait()
-        say("begun")
+        report("begun")
         before = -1
         while before != self.ended:
             before = self.ended
             self.finished.wait(_QUIET_S)
-        say("settled", handled=before)
+        report("settled", handled=before)
         next_order(None)
         self.released.set()
 
@@ -93,7 +93,7 @@ def main() -> None:
         _process(job, handler)
     else:
         _poll(job, handler)
-    say("measured", handled=handler.ended)
+    report("measured", handled=handler.ended)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Consumers of one process that wait for an id of a pool whose ids are all held: their cost is seen at the coordinator.
+"""Consumers of one process that wait for an id of a pool without free ids, to measure their cost at the coordinator.
 
-The orders are `count` (how many wait) and `end`.
+The orders are `count` (report the number of waiting consumers) and `end`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import threading
 from dataclasses import dataclass
 
 from consumer_membership import Consumer
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which group, and how many.
+    """The consumers to create.
 
     Attributes:
         config: The configuration of each consumer, with the pool.
-        topic: What is subscribed to.
-        members: How many.
+        topic: The topic that each consumer subscribes to.
+        members: The number of consumers.
     """
 
     config: dict[str, str]
@@ -28,7 +28,7 @@ class Job:
 
 
 def main() -> None:
-    """Wait until the order to end comes."""
+    """Wait for ids until the order to end."""
     job = job_of(Job)
     consumers = [Consumer({**job.config, "log_level": "0"}) for _ in range(job.members)]
     is_over = threading.Event()
@@ -41,10 +41,10 @@ def main() -> None:
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.subscribe([job.topic])
         thread.start()
-    say("subscribed")
+    report("subscribed")
     while next_order(None) != END:
         waits = [consumer.membership().waits_for for consumer in consumers]
-        say("waiting", members=waits.count("group.instance.id.pool"))
+        report("waiting", members=waits.count("group.instance.id.pool"))
     is_over.set()
     for thread in threads:
         thread.join()

@@ -1,6 +1,6 @@
-"""How a worker gets its job and its orders, and how it says what happened.
+"""The connection of a worker to the driver: its job, its orders and its reports.
 
-Without threads: a thread that reads stdin would take part in what is measured.
+It starts no threads, because a thread that reads stdin would be part of the measurement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
 END = "end"
-"""The order to stop; the closed stdin of a driver that is gone counts as one."""
+"""The order to stop; a closed stdin, for example of a driver that has ended, counts as this order."""
 
 _Job = TypeVar("_Job")
 _STDIN = 0
@@ -27,40 +27,40 @@ _pending: list[str] = []
 
 
 def job_of(kind: type[_Job]) -> _Job:
-    """The job in this process's first argument."""
+    """Return the job in this process's first argument."""
     return kind(**json.loads(sys.argv[1]))
 
 
 def consumer_class(module: str) -> type[Consumer]:
-    """The `Consumer` of a module that is confluent_kafka or a drop-in for it."""
+    """Return the `Consumer` of a module: confluent_kafka or a drop-in replacement."""
     found: type[Consumer] = import_module(module).Consumer
     return found
 
 
-def say(word: str, *, at: float | None = None, **facts: Any) -> None:
-    """Tell the driver that something happened, now or at a moment of CLOCK_MONOTONIC."""
+def report(event: str, *, at: float | None = None, **facts: Any) -> None:
+    """Report an event to the driver, with the current time or another time of CLOCK_MONOTONIC."""
     moment = time.monotonic() if at is None else at
-    sys.stdout.write(json.dumps({"word": word, "at": moment, **facts}) + "\n")
+    sys.stdout.write(json.dumps({"event": event, "at": moment, **facts}) + "\n")
     sys.stdout.flush()
 
 
-def say_partitions(word: str, partitions: Iterable[TopicPartition]) -> None:
-    """Tell the driver what happened to these partitions."""
-    say(word, partitions=[partition.partition for partition in partitions])
+def report_partitions(event: str, partitions: Iterable[TopicPartition]) -> None:
+    """Report an event of these partitions to the driver."""
+    report(event, partitions=[partition.partition for partition in partitions])
 
 
 def consumer_when_ordered(module: str) -> Callable[[dict[str, str]], Consumer] | None:
-    """Import the module, tell the driver that the worker is ready, and wait for the order to subscribe.
+    """Import the module, report that the worker is ready, and wait for the order to subscribe.
 
-    Return the `Consumer`; None: the driver ended the worker instead.
+    Return the `Consumer`, or None if the driver ended the worker instead.
     """
     make = consumer_class(module)
-    say("ready")
+    report("ready")
     return None if next_order(None) == END else make
 
 
 def next_order(timeout_s: float | None = 0.0) -> str | None:
-    """The next order, or None where there is none within the time; None waits for ever."""
+    """Return the next order, or None if there is none within the timeout; without a timeout, wait for an order."""
     if not _pending:
         readable, _, _ = select.select([_STDIN], [], [], timeout_s)
         if readable:

@@ -107,7 +107,7 @@ public class OwnerRun implements ConsumerRebalanceListener {
     }
 
     private void say(String word, String facts) {
-        System.out.printf("{\"word\": \"%s\", \"at\": %.6f%s}%n", word, now(), facts);
+        System.out.printf("{\"event\": \"%s\", \"at\": %.6f%s}%n", word, now(), facts);
         System.out.flush();
     }
 }

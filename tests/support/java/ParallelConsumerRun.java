@@ -72,7 +72,7 @@ public class ParallelConsumerRun {
         long stoppingAt = System.nanoTime();
         processor.closeDrainFirst(Duration.ofSeconds(60));
         System.out.printf(
-            "{\"word\": \"measured\", \"at\": %.6f, \"count\": %d, \"disordered\": %d, \"wall_s\": %.6f,"
+            "{\"event\": \"measured\", \"at\": %.6f, \"count\": %d, \"disordered\": %d, \"wall_s\": %.6f,"
                 + " \"cpu_s\": %.6f, \"first_s\": %.6f, \"stop_s\": %.6f}%n",
             lastAt / 1e9, ended.get(), disordered.get(), (lastAt - firstAt) / 1e9,
             (lastCpu - firstCpu) / 1e9, (firstAt - madeAt) / 1e9, (System.nanoTime() - stoppingAt) / 1e9);

@@ -1,4 +1,4 @@
-"""Many members of one group in one process, none of which reads: their cost is seen at the coordinator."""
+"""Many members of one group in one process that read no records, to measure their cost at the coordinator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from consumer_membership import Consumer
-from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+from tests.benchmarks.workers.wiring import END, job_of, next_order, report
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Which group.
+    """The group and its members.
 
     Attributes:
         bootstrap: The broker.
-        topic: What is subscribed to.
+        topic: The topic that each member subscribes to.
         group: The group.
-        members: How many.
-        heartbeat_ms: How often each asks the coordinator.
+        members: The number of members.
+        heartbeat_ms: The heartbeat interval of each member.
     """
 
     bootstrap: str
@@ -46,8 +46,8 @@ def main() -> None:
     consumers = [Consumer(config) for _ in range(job.members)]
     is_over = threading.Event()
 
-    def rest(consumer: Consumer, arriving: list[TopicPartition]) -> None:
-        consumer.pause(arriving)
+    def pause(consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        consumer.pause(assigned)
 
     def poll(consumer: Consumer) -> None:
         while not is_over.is_set():
@@ -55,12 +55,12 @@ def main() -> None:
 
     threads = [threading.Thread(target=poll, args=(consumer,)) for consumer in consumers]
     for consumer, thread in zip(consumers, threads, strict=True):
-        consumer.subscribe([job.topic], on_assign=rest)
+        consumer.subscribe([job.topic], on_assign=pause)
         thread.start()
-    say("joined")
+    report("joined")
     while (order := next_order(None)) != END:
         if order == "owned":
-            say("owned", partitions=sum(len(consumer.membership().owned) for consumer in consumers))
+            report("owned", partitions=sum(len(consumer.membership().owned) for consumer in consumers))
         else:
             _commit(consumers[0], int(order or "0"))
     is_over.set()
@@ -76,7 +76,7 @@ def _commit(consumer: Consumer, times: int) -> None:
         for each in owned:
             each.offset = number
         consumer.commit(offsets=owned, asynchronous=False)
-    say("committed", partitions=len(owned))
+    report("committed", partitions=len(owned))
 
 
 if __name__ == "__main__":

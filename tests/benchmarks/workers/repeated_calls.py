@@ -1,4 +1,4 @@
-"""A consumer that owns many partitions and is asked for its health and its metrics, again and again."""
+"""A consumer that owns many partitions, and repeated calls for its health and its metrics."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from consumer_membership import Consumer
 from consumer_membership.metrics.exposition import exposition
-from tests.benchmarks.workers.wiring import job_of, say
+from tests.benchmarks.workers.wiring import job_of, report
 
 _GIVE_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to own, and how many times to ask each question: `health`, `metrics`, `exposition`."""
+    """The partitions to own, and the number of calls of each kind: `health`, `metrics`, `exposition`."""
 
     config: dict[str, str]
     topic: str
@@ -23,7 +23,7 @@ class Job:
 
 
 def main() -> None:
-    """Own the partitions, let the ends be read, ask, and report how long one answer took."""
+    """Wait until all partitions have their health; report the duration of one call of each kind."""
     job = job_of(Job)
     took_us = {}
     with Consumer(job.config) as consumer:
@@ -33,15 +33,15 @@ def main() -> None:
             consumer.poll(0.1)
             if time.monotonic() > until:
                 raise TimeoutError(f"{len(consumer.health().partitions)} of {job.partitions} after {_GIVE_UP_S} s")
-        questions = {"health": consumer.health, "metrics": consumer.metrics, "exposition": exposition}
+        calls = {"health": consumer.health, "metrics": consumer.metrics, "exposition": exposition}
         for name, times in job.times.items():
-            ask = questions[name]
-            ask()  # what it imports is not its own cost
+            call = calls[name]
+            call()  # the first call imports modules, which is not measured
             began = time.perf_counter()
             for _ in range(times):
-                ask()
+                call()
             took_us[name] = (time.perf_counter() - began) / times * 1e6
-    say("measured", us=took_us)
+    report("measured", us=took_us)
 
 
 if __name__ == "__main__":
