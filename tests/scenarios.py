@@ -1,4 +1,4 @@
-"""The test levels ("floors") at which each scenario is tested.
+"""The test levels at which each scenario is tested.
 
     python -m tests.scenarios
 
@@ -6,7 +6,7 @@ Section 5 of `docs/project/protocol.md` lists the scenarios: events that a membe
 membership, H: its heartbeats), and the behavior of groups, brokers and clients (S, B, C). A test claims the scenarios
 with whose ids its docstring begins, up to the first colon ("M41, H20: ..."). An id that is only mentioned is not a
 claim. A test that is skipped or does nothing claims nothing. This command reads the docstrings without an import,
-prints the floors of each id, and fails if an M, H, B or C scenario is on no floor and not in `NOT_APPLICABLE`.
+prints the levels of each id, and fails if an M, H, B or C scenario has no level and is not in `NOT_APPLICABLE`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 
 
-class Floor(IntEnum):
-    """The five floors of the test suite, the lowest first."""
+class Level(IntEnum):
+    """The five levels of the test suite, the lowest first."""
 
     UNIT = 1
     PROPERTIES = 2
@@ -49,17 +49,17 @@ REQUIRED = MEMBER + HEARTBEAT + BROKER + CLIENT
 
 #: Scenarios that do not apply to this design, and why.
 NOT_APPLICABLE: Mapping[str, str] = {
-    "M04": "A text for the log of the preview release, dropped in Kafka 4.0: the member id is made by the client and "
-    "known from the start, so that there is no log form without it.",
-    "H01": "The text form of Java's timer object. Here the schedule is `heartbeat.Heartbeats`, which nobody prints; "
-    "what a person wants to know of it is in the view (M12 and H33 show it).",
-    "B04": "Answers to requests that are not sent here: an empty group.id is refused by the configuration, and to "
-    "subscribe to nothing is to leave.",
-    "B08": "Rules for requests without a member id, which is made here before the first request (M05), in version 0 of "
-    "the heartbeat, too.",
+    "M04": "A log text of the preview release, which Kafka 4.0 removed. Here the client makes the member id before the "
+    "first log line, so that each line contains it.",
+    "H01": "The text form of Java's timer object. Here the schedule is `heartbeat.Heartbeats`, which is not printed; "
+    "the view contains the times for users (M12 and H33 test it).",
+    "B04": "Responses to requests that are not sent here: the configuration rejects an empty group.id, and a "
+    "subscription to nothing is a leave.",
+    "B08": "Rules for requests without a member id, which is made here before the first request (M05), also in version "
+    "0 of the heartbeat.",
     "C16": "close takes no timeout here, as in confluent-kafka: the leave is always sent, and close is bounded (C17).",
     "H19": "Java notices an expired poll timer at its next loop and logs by how much it was late. Here the expiry is "
-    "a deadline of `next_deadline`, acted on when it comes; the error names the limit (H17).",
+    "a deadline of `next_deadline` and is handled when it passes; the error names the limit (H17).",
 }
 
 #: An id, or a range of ids such as M120-M123.
@@ -85,25 +85,25 @@ def claimed(docstring: str) -> frozenset[str]:
     return ids_in(head) if colon and _NAMED.match(head) else frozenset()
 
 
-def coverage(root: Path = ROOT) -> dict[str, frozenset[Floor]]:
-    """Return each id that a test claims, with the floors of those tests."""
-    found: defaultdict[str, set[Floor]] = defaultdict(set)
+def coverage(root: Path = ROOT) -> dict[str, frozenset[Level]]:
+    """Return each id that a test claims, with the levels of those tests."""
+    found: defaultdict[str, set[Level]] = defaultdict(set)
     for path in sorted(root.rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         has_sockets = bool(_PEERS & _imports(tree))
         for node, marks in _tests(tree.body, _marks_of_module(tree)):
-            floor = _floor(path.relative_to(root), marks, has_sockets=has_sockets)
+            level = _level(path.relative_to(root), marks, has_sockets=has_sockets)
             for scenario in claimed(ast.get_docstring(node) or ""):
-                found[scenario].add(floor)
-    return {scenario: frozenset(floors) for scenario, floors in found.items()}
+                found[scenario].add(level)
+    return {scenario: frozenset(levels) for scenario, levels in found.items()}
 
 
-def uncovered(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
+def uncovered(covered: Mapping[str, frozenset[Level]]) -> list[str]:
     """Return the required ids that no test claims and that are not in the table."""
     return [scenario for scenario in REQUIRED if scenario not in covered and scenario not in NOT_APPLICABLE]
 
 
-def needless(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
+def needless(covered: Mapping[str, frozenset[Level]]) -> list[str]:
     """Return the ids in the table that a test claims nevertheless, or that are not required."""
     return [scenario for scenario in NOT_APPLICABLE if scenario in covered or scenario not in REQUIRED]
 
@@ -157,25 +157,25 @@ def _imports(tree: ast.Module) -> frozenset[str]:
     return frozenset(found)
 
 
-def _floor(path: Path, marks: frozenset[str], *, has_sockets: bool) -> Floor:
+def _level(path: Path, marks: frozenset[str], *, has_sockets: bool) -> Level:
     if path.parts[0] == "integration" or marks & _MARKS:
-        return Floor.INTEGRATION
+        return Level.INTEGRATION
     if path.parts[0] == "simulation":
-        return Floor.SIMULATION
+        return Level.SIMULATION
     if path.name == "test_properties.py":
-        return Floor.PROPERTIES
-    return Floor.WIRE if has_sockets else Floor.UNIT
+        return Level.PROPERTIES
+    return Level.WIRE if has_sockets else Level.UNIT
 
 
-def _print(covered: Mapping[str, frozenset[Floor]]) -> None:
+def _print(covered: Mapping[str, frozenset[Level]]) -> None:
     others = sorted(covered.keys() - set(REQUIRED), key=lambda scenario: (scenario[0], int(scenario[1:])))
-    print("id     floors")
+    print("id     levels")
     for scenario in (*REQUIRED, *others):
-        floors = " ".join(str(int(floor)) for floor in sorted(covered.get(scenario, ())))
-        print(f"{scenario:<6} {floors or '-'}{'  (see the table)' if scenario in NOT_APPLICABLE else ''}")
-    for floor in Floor:
-        count = sum(floor in floors for floors in covered.values())
-        print(f"floor {int(floor)} ({floor.name.lower()}): {count} scenarios")
+        levels = " ".join(str(int(level)) for level in sorted(covered.get(scenario, ())))
+        print(f"{scenario:<6} {levels or '-'}{'  (see the table)' if scenario in NOT_APPLICABLE else ''}")
+    for level in Level:
+        count = sum(level in levels for levels in covered.values())
+        print(f"level {int(level)} ({level.name.lower()}): {count} scenarios")
     print(f"{len(REQUIRED)} required, {len(NOT_APPLICABLE)} do not apply:")
     for scenario, reason in NOT_APPLICABLE.items():
         print(f"  {scenario}: {reason}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Floor, claimed, coverage, ids_in, needless, uncovered
+from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Level, claimed, coverage, ids_in, needless, uncovered
 
 
 def test_every_scenario_is_tested_or_does_not_apply() -> None:
@@ -63,11 +63,11 @@ def test_coverage_derives_the_test_level_from_folder_mark_and_import(tmp_path: P
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert coverage(tmp_path) == {
-        "M01": {Floor.UNIT},
-        "M02": {Floor.PROPERTIES},
-        "M03": {Floor.SIMULATION},
-        "M04": {Floor.INTEGRATION},
-        "H04": {Floor.WIRE},
+        "M01": {Level.UNIT},
+        "M02": {Level.PROPERTIES},
+        "M03": {Level.SIMULATION},
+        "M04": {Level.INTEGRATION},
+        "H04": {Level.WIRE},
     }
 
 

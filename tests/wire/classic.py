@@ -1,4 +1,3 @@
-# entities of many versions, which share no type
 """Builders of a classic member's requests and of its coordinator's responses."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# entities of many versions, which share no type
 """Builders of the bytes that a broker sends, and readers of the bytes that a client sends."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: S311  # inputs by chance
+# ruff: noqa: S311  # random inputs, not secrets
 """Random bytes into every reader: `python -m tests.wire.fuzz --inputs 1000000 [--seed N]`.
 
 Half of the inputs are messages with a few bytes changed, removed or inserted; the others are random. Each input is

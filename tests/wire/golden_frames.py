@@ -1,4 +1,3 @@
-# messages of many layouts
 """Frames of other clients and a broker's responses: the file that stores them, and its readers.
 
 `tests.wire.record_golden` writes `tests/wire/golden/frames.jsonl`; its first line describes the recording. Each other

@@ -1,4 +1,3 @@
-# entities of many versions, which share no type
 """Builders of a coordinator's responses about groups."""
 
 from __future__ import annotations

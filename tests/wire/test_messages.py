@@ -1,4 +1,4 @@
-# ruff: noqa: S311  # entities of many layouts, with values by chance
+# ruff: noqa: S311  # random values, not secrets
 """This package's tables against kio, an independent source of Kafka's messages: equal bytes in every version."""
 
 from importlib import import_module

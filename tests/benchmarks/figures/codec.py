@@ -1,4 +1,3 @@
-# messages of many layouts
 """The encoding and decoding of messages by this package and by kio, codec readers and writers are compiled."""
 
 from __future__ import annotations
