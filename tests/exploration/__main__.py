@@ -1,8 +1,8 @@
 """Explore: `python -m tests.exploration [--config NAME] [--rules 4.4|classic] [--faults N] [--depth N] [--minutes M]`.
 
-The runs, one for each configuration and broker version, share the minutes, two at a time: the time of a run that ends
-early is for the others. `--depth` ends each run after so many steps; `--faults` sets how many faults may occur in each.
-Prints a line for each run, and ends with 1 and a trace if a rule is broken.
+The runs, one for each configuration and broker version, share the minutes, two at a time: the time that a run does not
+use is for the others. `--depth` ends each run after this number of steps; `--faults` sets the number of possible faults
+in each run. The command prints a line for each run, and returns 1 and prints a trace if a rule is broken.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.exploration.search import Outcome, explore
 
 #: Runs at a time: each takes one core, and about half a gigabyte for a million states.
 PROCESSES = 2
-#: So many seconds of the time given are for starting the first runs' processes; the others know better.
+#: The seconds of the given time for the start of the first processes; later runs use the measured time.
 START_S = 1.0
 HEAD = f"{'config':16} {'rules':5} {'faults':>6} {'states':>9} {'steps':>9} {'settle':>9} {'depth':>6} {'seconds':>8}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 if a rule was broken."""
+    """Run the requested explorations; return 1 if a rule was broken."""
     options = _parser().parse_args(arguments)
     runs = [
         (
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(runs: list[tuple[Configuration, str]], depth: int | None, until: float) -> list[Outcome]:
-    """All the runs, each with its share of the time that is left when it begins."""
+    """Run all explorations, each with its share of the remaining time."""
     at_once = min(PROCESSES, os.cpu_count() or 1)
     waiting, outcomes, start_s = list(runs), [], START_S
     under_way: dict[Future[Outcome], tuple[Configuration, str]] = {}
@@ -66,7 +66,7 @@ def _run(runs: list[tuple[Configuration, str]], depth: int | None, until: float)
             done, _ = wait(under_way, return_when=FIRST_COMPLETED)
             for future in done:
                 outcome = future.result()
-                # On a busy machine a process takes its time to start: the later runs shall not pay for that alone.
+                # The start of a process takes long on a busy machine, and must not shorten only the later runs.
                 start_s = time.perf_counter() - began[future] - outcome.seconds
                 print(line(*under_way.pop(future), outcome), flush=True)
                 outcomes.append(outcome)
@@ -74,7 +74,7 @@ def _run(runs: list[tuple[Configuration, str]], depth: int | None, until: float)
 
 
 def line(config: Configuration, rules: str, outcome: Outcome) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     depth = f"{outcome.depth}{'*' if outcome.is_complete else ' '}"
     row = (
         f"{config.name:16} {rules:5} {config.budgets['all']:6} {outcome.states:9} {outcome.steps:9} {outcome.settled:9}"
@@ -88,11 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         "--config", action="append", choices=tuple(CONFIGURATIONS), help="this configuration only; may be repeated"
     )
     parser.add_argument("--rules", action="append", choices=tuple(RULES), help="of this broker only; may be repeated")
-    parser.add_argument(
-        "--faults", type=int, help="how many things may go wrong in a run (default: the configuration's)"
-    )
-    parser.add_argument("--depth", type=int, help="stop after so many steps from the beginning")
-    parser.add_argument("--minutes", type=float, default=2.0, help="for everything together (default: 2)")
+    parser.add_argument("--faults", type=int, help="number of possible faults in a run (default: the configuration's)")
+    parser.add_argument("--depth", type=int, help="stop after this number of steps from the beginning")
+    parser.add_argument("--minutes", type=float, default=2.0, help="for all runs together (default: 2)")
     return parser
 
 

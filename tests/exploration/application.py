@@ -1,7 +1,8 @@
-"""The application's thread of one explored process: it performs what its member orders, and holds partitions.
+"""The application's thread of one explored process: it performs the effects of its member, and holds partitions.
 
-It keeps the order contract of `membership.effects`: one step at a time, in order, those of an overtaken attempt dropped
-unless their callback has begun. There are no records: "held and not frozen" is what the user may get records of.
+It follows the order contract of `membership.effects`: one step at a time, in order, without the steps of an overtaken
+attempt unless their callback has begun. There are no records: the application may receive records of partitions that
+are held and not frozen.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from consumer_membership.membership.events import StepFinished, Warmed
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.process_invariants import STEP_OF, STEPS, check
 
-#: What every commit commits: offsets have no values here.
+#: The positions of every commit; offsets have no values here.
 CONSUMED = OffsetAndMetadata(offset=1)
 Partitions = frozenset[TopicPartition]
 
 
 @dataclass(slots=True)
 class Application:
-    """What an application holds, and what waits for it. `commits`: whether consumed positions are reported.
+    """The partitions of an application, and its pending effects. `commits`: whether it reports consumed positions.
 
-    `is_eager`: its callbacks are called as under the eager protocol.
+    `is_eager`: whether its callbacks are those of the eager protocol.
     """
 
     name: str
@@ -42,12 +43,12 @@ class Application:
     mailbox: list[ApplicationEffect] = field(default_factory=list)
     is_leaving: bool = False
     is_subscribed: bool = False
-    #: The partitions that its latest on_warm has prepared for.
+    #: The partitions of its latest on_warm.
     warmed: Partitions = frozenset()
 
     @property
     def fetchable(self) -> Partitions:
-        """What the user may get records of."""
+        """The partitions whose records the application may receive."""
         return frozenset(self.held - self.frozen)
 
     @property
@@ -62,21 +63,21 @@ class Application:
         return any(isinstance(other, STEPS) and other.attempt > step.attempt for other in self.mailbox)
 
     def mail(self, effects: list[ApplicationEffect]) -> None:
-        """Put what one event ordered into the mailbox; what was overtaken within it was never there."""
+        """Add the effects of one event to the mailbox, without those that are overtaken by the same event."""
         newest = max((effect.attempt for effect in effects if isinstance(effect, STEPS)), default=0)
         if any(isinstance(one, WarmPartitions) for one in effects):
             self.mailbox = [one for one in self.mailbox if not isinstance(one, WarmPartitions)]
         self.mailbox += [one for one in effects if not isinstance(one, STEPS) or one.attempt == newest]
 
     def finish_overtaken(self) -> ApplicationEffect:
-        """Take the step that had begun before it was overtaken; no other overtaken one can have begun."""
+        """Take the step that had begun before it was overtaken; other overtaken steps cannot have begun."""
         step = self.mailbox.pop(0)
         newest = max((one.attempt for one in self.mailbox if isinstance(one, STEPS)), default=0)
         self.mailbox = [one for one in self.mailbox if not isinstance(one, STEPS) or one.attempt == newest]
         return step
 
     def next_step(self) -> ApplicationEffect | None:
-        """Take what is to be performed next; overtaken steps are dropped."""
+        """Take the next effect; overtaken steps are dropped."""
         while self.mailbox:
             effect = self.mailbox.pop(0)
             if not isinstance(effect, STEPS) or not self._is_overtaken(effect):
@@ -84,14 +85,14 @@ class Application:
         return None
 
     def drop_overtaken(self) -> None:
-        """Drop the overtaken steps that cannot have begun: all but the first thing that waits."""
+        """Drop the overtaken steps that cannot have begun: all except for the first one in the mailbox."""
         begun = self.begun
         self.mailbox = [
             one for one in self.mailbox if one is begun or not isinstance(one, STEPS) or not self._is_overtaken(one)
         ]
 
     def perform(self, step: StepEffect, *, raises: bool) -> StepFinished:
-        """Perform a step to its end; return the event for the member."""
+        """Perform a step; return the event for the member."""
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:
             case PausePartitions():
@@ -118,7 +119,7 @@ class Application:
         return Warmed(attempt=order.attempt, failed=raises)
 
     def has_left(self) -> None:
-        """The member has left: everything was given up before."""
+        """Check after a leave that all partitions were revoked or lost."""
         if self.is_leaving:
             check(not self.held, f"{self.name} has left without on_revoke or on_lost for {sorted(self.held)}")
         self.is_leaving = False
@@ -132,5 +133,5 @@ class Application:
 
 
 def renumbered(mailbox: list[ApplicationEffect], rename: Callable[[int], int]) -> list[ApplicationEffect]:
-    """The mailbox with other attempt numbers."""
+    """Return the mailbox with renamed attempt numbers."""
     return [replace(one, attempt=rename(one.attempt)) if isinstance(one, STEPS) else one for one in mailbox]

@@ -1,9 +1,9 @@
-"""Rewrites what all processes have to an equal form if it behaves alike and is at the same place.
+"""Rewrites the common parts of processes, so that processes with equal behavior in equal states have equal keys.
 
-Numbers that are only compared are renamed, times become "due" or "later", and what only people read is dropped; the
-package's docstring says why that loses nothing. The member's clock always stands at 0 between two events. A field of
-the core that is unknown here enters the key as it is: that costs states, never soundness. What depends on the
-protocol is in `consumer.canonical` and `classic.canonical`.
+Numbers that are only compared are renamed, times become "due" or "later", and values for people are dropped; the
+package's docstring explains why this is sound. The member's clock is always 0 between two events. A field of the core
+that is unknown here is a part of the key without a change, which costs states but not soundness. The parts that depend
+on the protocol are in `consumer.canonical` and `classic.canonical`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 #: The number of the present attempt; older ones count down from it.
 ATTEMPT = 9
-#: The number of a request whose answer no member awaits.
+#: The number of requests whose answer no member awaits.
 STALE = 0
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite what is common to all protocols; the member handled its last event at `context.event.now`."""
+    """Rewrite the parts that all protocols have; the member handled its last event at `context.event.now`."""
     member = process.member
     now = member.context.event.now
     _rename_attempts(process)
@@ -46,12 +46,12 @@ def canonicalise(process: Process) -> None:
 
 
 def ranks(numbers: Iterable[int | None]) -> dict[int | None, int]:
-    """These numbers' places in their order; None is not a number."""
+    """Return the rank of each of these numbers; None is not a number."""
     return {number: place for place, number in enumerate(sorted({n for n in numbers if n is not None}))}
 
 
 def later(moment: float | None, now: float, delay: float) -> float | None:
-    """This delay where the moment is to come, 0 where it has come."""
+    """Return the delay if the time lies in the future, else 0."""
     if moment is None:
         return None
     return delay if moment > now else 0.0
@@ -116,7 +116,7 @@ def _rename_commits(process: Process, now: float) -> None:
         commit.commit_id = -1 - place
         commit.deadline = later(commit.deadline, now, COMMIT_S) or 0.0
         commit.not_before = later(commit.not_before, now, RETRY_S) or 0.0
-        # The outcome of a commit that ends, and how long it waits for a coordinator: here the lookup always succeeds.
+        # The lookup of the coordinator always succeeds here, so these values do not matter.
         commit.begun_at, commit.failure = 0.0, None
         commit.backoff.failures = min(commit.backoff.failures, AUTOMATIC_TRIES)
     _rename_outcomes(commits, oldest)
@@ -125,7 +125,7 @@ def _rename_commits(process: Process, now: float) -> None:
 
 
 def _rename_outcomes(commits: PendingCommits, oldest: int) -> None:
-    """Only outcomes of commits younger than a pending one are ever asked for."""
+    """Rename the outcomes of commits; only those of commits younger than a pending commit are read."""
     pending = commits._pending.values()
     alive = {id(commit) for commit in pending}
     asked = {partition for commit in pending for partition in commit.offsets}
@@ -142,7 +142,7 @@ def _rename_outcomes(commits: PendingCommits, oldest: int) -> None:
 
 
 def _empty(commit: _Pending) -> None:
-    """Of a commit that is over it only matters that it is."""
+    """Return a commit that has ended without its other values, which do not matter."""
     commit.commit_id = commit.number = 0
     commit.deadline = commit.not_before = 0.0
     commit.offsets, commit.requested, commit.errors, commit.revoked = {}, {}, {}, set()
@@ -184,5 +184,5 @@ def _place_application(process: Process) -> None:
     application.drop_overtaken()
     is_idle = not application.mailbox and not application.held and not process.inbox
     if is_idle and process.shown in SILENT:
-        # Nothing is fetchable before it joins again, which ends the excuse.
+        # No partition is fetchable before the next join, which ends the excuse.
         invariants.is_excused, invariants.paused, invariants.step = False, None, None

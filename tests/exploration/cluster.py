@@ -1,7 +1,7 @@
-"""A coordinator of `tests.simulation` as a part of a state: no clock, and its requests are values.
+"""A coordinator of `tests.simulation` as a part of a state, without a clock and with requests as values.
 
-Spontaneous events of a group, and its times, depend on the protocol: module `spontaneous_events` of `consumer` and of
-`classic`.
+The spontaneous events of a group and its times depend on the protocol: see the modules `spontaneous_events` of
+`consumer` and `classic`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from consumer_membership.types import TopicPartition
 GROUP = "g"
 #: The group with the announcements for hand-overs.
 HELPER_GROUP = helper_group(GROUP)
-#: Sessions and rebalance timeouts lie in the future until they are over; their length means nothing here.
+#: The end of sessions and rebalance timeouts, which lies in the future until they end; their length has no meaning.
 TO_COME = 1.0
 
 
 class Address(NamedTuple):
-    """Where the answer to a request that waits goes: to which process, and which of its requests it was."""
+    """The destination of the answer to a waiting request: the process, and the index of its request."""
 
     name: str
     place: int
 
 
-#: The destination of answers without a waiter, and of answers that are given at once.
+#: The destination of answers without a waiter, and of immediate answers.
 NO_RECEIVER = Address("", 0)
 AT_ONCE = Address("", 1)
 
 
 class Envelope(NamedTuple):
-    """A request, where its answer goes, and the group that it is about."""
+    """A request, the address of its answer, and its group."""
 
     address: Address
     request: Request
@@ -45,17 +45,17 @@ class Envelope(NamedTuple):
 
 
 class SpontaneousEvent(NamedTuple):
-    """A spontaneous event at the coordinator, and its members (their ids, or their processes' names).
+    """A spontaneous event at the coordinator, and its members (their ids, or the names of their processes).
 
-    It costs its budget if it is about no member, or about a live member.
+    It costs its budget if it has no members or a live member.
     """
 
     name: str
     about: tuple[str, ...] = ()
     budget: str | None = None
-    #: Whether it occurs to live members only.
+    #: Whether it occurs only for live members.
     needs_live_member: bool = False
-    #: Whether it takes so long that no answer is under way any more.
+    #: Whether it takes so long that no more answers are in flight.
     is_long: bool = False
 
 
@@ -64,7 +64,7 @@ class SpontaneousEvents(ABC):
 
     @abstractmethod
     def spontaneous_events(self, coordinator: Any) -> Iterator[SpontaneousEvent]:
-        """The events that may occur next."""
+        """Return the events that may occur next."""
 
     @abstractmethod
     def apply_event(self, coordinator: Any, event: SpontaneousEvent) -> list[Released]:
@@ -72,36 +72,36 @@ class SpontaneousEvents(ABC):
 
     @abstractmethod
     def canonicalise(self, coordinator: Any) -> None:
-        """Put every time in its place."""
+        """Rewrite all times to canonical values."""
 
     @abstractmethod
     def unfinished(self, coordinator: Any, members: int) -> str | None:
-        """Why the group is not settled with so many members; None: it is."""
+        """Return why the group is not settled with this number of members, or None."""
 
     @abstractmethod
     def key(self, coordinator: Any) -> Hashable:
-        """Everything that its answers follow from."""
+        """Return the state that determines its answers."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """The coordinator, and what it did last."""
+    """The coordinator, and its latest actions."""
 
     coordinator: GroupCoordinator
     events: SpontaneousEvents
-    #: Members that the coordinator removed, or whose place another member has.
+    #: Members that the coordinator removed or replaced.
     removed: list[str] = field(default_factory=list)
     committed: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
-    #: Answers to requests that waited, and requests that will never be answered.
+    #: Answers to waiting requests, and requests that will never be answered.
     released: list[tuple[Address, Answer]] = field(default_factory=list)
     dropped: list[Address] = field(default_factory=list)
 
     def execute(self, envelope: Envelope) -> Answer | None:
-        """Handle a request; None: its answer has to wait."""
+        """Handle a request; return its answer, or None if the request has to wait."""
         waited = {*self.coordinator.waiting(), envelope.address}
         released = self.coordinator.ask(envelope.address, envelope.group_id, envelope.request, 0.0)
         if envelope.group_id == HELPER_GROUP:
-            # It has no members, and its offsets mean nothing.
+            # The helper group has no members, and its offsets have no meaning.
             self.coordinator.journal.clear()
         self._take(waited, released, own=envelope.address)
         return next((one.answer for one in released if one.key == envelope.address), None)
@@ -133,7 +133,7 @@ class Cluster:
                 case Replaced():
                     self.removed.append(entry.former_id)
                 case JoinsCompleted():
-                    # A static member that the generation goes on without.
+                    # Static members that did not join the new generation.
                     self.removed += [one for one in entry.members if one not in joined]
                 case CommitAccepted():
                     self.committed.append((entry.member_id, frozenset(entry.offsets)))
@@ -142,20 +142,20 @@ class Cluster:
         self.coordinator.journal.clear()
 
     def spontaneous_events(self) -> Iterator[SpontaneousEvent]:
-        """The events that may occur next."""
+        """Return the events that may occur next."""
         if GROUP in self.coordinator.groups:
             yield from self.events.spontaneous_events(self.coordinator)
 
     def canonicalise(self) -> None:
-        """Put every time in its place."""
+        """Rewrite all times to canonical values."""
         if GROUP in self.coordinator.groups:
             self.coordinator.groups[GROUP].committed.clear()
             self.events.canonicalise(self.coordinator)
 
     def unfinished(self, members: int) -> str | None:
-        """Why the group is not settled with so many members; None: it is."""
+        """Return why the group is not settled with this number of members, or None."""
         return self.events.unfinished(self.coordinator, members) if GROUP in self.coordinator.groups else None
 
     def key(self) -> Hashable:
-        """Everything that its answers follow from."""
+        """Return the state that determines its answers."""
         return self.events.key(self.coordinator)

@@ -1,4 +1,4 @@
-"""An explored configuration: its processes, and how many faults may occur. `catalogue` has all configurations."""
+"""An explored configuration: its processes, and the number of possible faults. `catalogue` has all configurations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.exploration.process import TOPIC, Process, half
 from tests.simulation.process_invariants import ProcessInvariants
 
 TOPIC_ID = UUID(int=1)
-#: The brokers that there are, by the name of their rules: those of the consumer protocol, and the classic one.
+#: The brokers by the names of their rules: those of the consumer protocol, and the classic one.
 CLASSIC = "classic"
 RULES: Mapping[str, Rules | ClassicRules] = {
     "4.0": RULES_4_0,
@@ -52,19 +52,19 @@ KINDS = (
     "leave",
     "subscribe",
 )
-#: Nothing goes wrong where these happen.
+#: The kinds of steps that are not faults.
 IN_ORDER = frozenset({"start", "leave", "subscribe"})
 
 
 @dataclass(slots=True)
 class MemberIds:
-    """Makes the member ids of one process."""
+    """The generator of member ids of one process."""
 
     name: str
     made: int = 0
 
     def __call__(self) -> str:
-        """A fresh id."""
+        """Return a new id."""
         self.made += 1
         return f"{self.name}.{self.made}"
 
@@ -73,10 +73,11 @@ class MemberIds:
 class Configuration:
     """One configuration. `slots` has each slot's instance id; the first `present` slots have a process at first.
 
-    `assignor` is that of all members, which are classic then; None: they speak KIP-848.
+    `assignor` is the assignor of all members, which are classic members then; None: they use KIP-848.
 
-    `is_settled` begins where the present processes have joined and share the partitions. `opening` are steps by name:
-    each is taken and followed by a run without faults, and the exploration begins everywhere along this way.
+    With `is_settled`, the exploration begins after the present processes have joined and share the partitions.
+    `opening` contains the names of steps: each is taken and followed by a run without faults, and the exploration
+    begins at each state of this path.
     """
 
     name: str
@@ -89,11 +90,11 @@ class Configuration:
     is_settled: bool = True
     opening: tuple[str, ...] = ()
     auto_commit: bool = False
-    #: Whether callbacks are called as under the eager protocol.
+    #: Whether callbacks are those of the eager protocol.
     is_eager: bool = False
-    #: Whether the application's posts and the answers to OffsetFetch take their time.
+    #: Whether the application's events and the answers to OffsetFetch are delayed.
     is_slow: bool = False
-    #: Whether a request that was given up may arrive after a later one; who then settles is chance (`fairness`).
+    #: Whether an abandoned request may arrive after a later one; members may then not settle (`fairness`).
     overtakes: bool = False
     pool: tuple[str, ...] = ()
     policy: ConflictPolicy = ConflictPolicy.TAKEOVER
@@ -102,7 +103,7 @@ class Configuration:
     rules: tuple[str, ...] = ("4.2",)
 
     def settings(self, slot: int) -> MemberSettings:
-        """The settings of a process in this slot."""
+        """Return the settings of a process in this slot."""
         return MemberSettings(
             group_id="g",
             instance_id=self.slots[slot],
@@ -113,7 +114,7 @@ class Configuration:
         )
 
     def cluster(self, rules: str) -> Cluster:
-        """A coordinator of a broker with these rules, without groups."""
+        """Return a coordinator of a broker with these rules, without groups."""
         coordinator: GroupCoordinator
         events: SpontaneousEvents
         match RULES[rules]:
@@ -126,7 +127,7 @@ class Configuration:
         return Cluster(coordinator=coordinator, events=events)
 
     def start(self, name: str, number: int, slot: int, make_member: Callable[..., MemberCore]) -> Process:
-        """A process that has just subscribed and polled."""
+        """Return a process that has just subscribed and polled."""
         settings = self.settings(slot)
         transport = ConsumerTransport() if self.assignor is None else ClassicTransport()
         classic = ClassicSettings(assignors=(BUILT_IN[self.assignor or "range"],))

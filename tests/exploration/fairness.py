@@ -1,7 +1,7 @@
-"""Without further faults every member settles: each state, run on without faults, settles within a bound.
+"""The check that each state settles within a bound of steps if no further faults occur.
 
-The run is not random: what is under way arrives in order, applications perform and poll, timers come in turn, and dead
-members' sessions end. Requests that were given up never arrive.
+The run from a state is not random: messages arrive in order, applications perform their effects and poll, timers end in
+turn, and sessions of dead members end. Abandoned requests never arrive.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from tests.exploration.process import TOPIC, Process
 from tests.exploration.trace import lines_of
 from tests.simulation import internals
 
-#: Turns until every member has settled: the longest that correct members took is far below.
+#: The limit of turns until every member has settled; correct members need far fewer.
 MOST_TURNS = 40
 START = PLACE["start"]
-#: What one process does, one after the other, before the next one has its turn.
+#: The limit of consecutive immediate steps of one process within its turn.
 MOST_IMMEDIATE_STEPS = 200
 _S = MemberState
-#: In the order in which they are tried; polls and timers come once a turn.
-_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "take_announcement", "do_task", "post", "perform")
+#: Immediate steps in the order in which they are tried; polls and timers occur once in a turn.
+_IMMEDIATE = ("find_coordinator", "take_answer", "take_reply", "take_announcement", "do_task", "post", "perform")
 _IN_TURN = ("poll", "beat", "retry")
-#: What takes longer than a session, and so comes after the first turns only.
-_AT_LAST = ("time_out", "repair", "repetitions_end", "stop_reserving")
-PATIENCE = 2
+#: Steps that take longer than a session, and so occur only after the first turns.
+_LONG = ("time_out", "repair", "repetitions_end", "stop_reserving")
+TURNS_OF_A_SESSION = 2
 
 
 class Fairness:
-    """Runs states of a model on without faults, and remembers which settle."""
+    """Runs from states of a model without faults; it remembers the states that settle."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._good: set[State] = set()
+        self._settling: set[State] = set()
         topic = (TopicPartition(TOPIC, number) for number in range(model.config.partitions))
         self._partitions = frozenset(topic)
 
     @property
     def settled(self) -> int:
-        """How many states are known to settle."""
-        return len(self._good)
+        """The number of states that are known to settle."""
+        return len(self._settling)
 
     def settled_from(self, state: State) -> State:
-        """Where this state's run ends; its budgets are not touched."""
+        """Return the last state of this state's run, with the budgets of this state."""
         *_, (_, last) = self._run(state)
         return (*last[:-1], state[-1])
 
     def path_from(self, state: State) -> list[State]:
-        """The states of this state's run, up to what would cost something; budgets are not touched."""
+        """Return the states of this state's run up to the first step with a cost, with the budgets of this state."""
         path = []
         for label, reached in self._run(state):
             if label is not None and label.costs:
@@ -61,16 +61,16 @@ class Fairness:
         return path
 
     def violation(self, state: State) -> str | None:
-        """What is wrong with the end of this state's run."""
+        """Return why this state's run does not settle, or None."""
         passed: list[State] = []
         for _, reached in self._run(state):
-            if reached in self._good:
-                self._good.update(passed)
+            if reached in self._settling:
+                self._settling.update(passed)
                 return None
             passed.append(reached)
         wrong = None if self.model.config.overtakes else self._unsettled(passed[-1])
         if wrong is None:
-            self._good.update(passed)
+            self._settling.update(passed)
         return wrong
 
     def run_text(self, state: State) -> str:
@@ -86,7 +86,7 @@ class Fairness:
     # ---- the run ----
 
     def _without_undelivered(self, state: State) -> State:
-        """The state without what will never arrive."""
+        """Return the state without messages that will never arrive, and without budgets except for starts."""
         model = self.model
         slots = (model.changed(number, "drop_undelivered") if number else EMPTY for number in state[: len(model.slots)])
         left = [0] * len(self.model.budgets.values[state[-1]])
@@ -94,7 +94,7 @@ class Fairness:
         return (*slots, state[-3], model.orphans.number(()), model.budgets.number(tuple(left)))
 
     def _run(self, state: State) -> Iterator[tuple[Label | None, State]]:
-        """The states from this one on, each with the step that led to it, up to the first that is settled."""
+        """Yield the states of the run up to the first settled state, each with the step that led to it."""
         state = self._without_undelivered(state)
         yield None, state
         for turn in range(MOST_TURNS):
@@ -109,7 +109,7 @@ class Fairness:
                 yield label, state
 
     def _turn_of(self, state: State, slot: int, turn: int) -> Iterator[tuple[Label, State]]:
-        tries = [None, *_IN_TURN, *(_AT_LAST if turn >= PATIENCE else ())]
+        tries = [None, *_IN_TURN, *(_LONG if turn >= TURNS_OF_A_SESSION else ())]
         for name in tries:
             if name is not None and (done := self._do(state, slot, name)) is not None:
                 yield done
@@ -122,7 +122,7 @@ class Fairness:
                 state = done[1]
 
     def _immediate_step(self, state: State, slot: int) -> tuple[Label, State] | None:
-        for name in _AT_ONCE:
+        for name in _IMMEDIATE:
             done = self._do(state, slot, name)
             if done is not None:
                 return done
@@ -152,9 +152,11 @@ class Fairness:
                 yield step.label, state
 
     def _due(self, state: State, turn: int) -> list[SpontaneousEvent]:
-        """What is short passes in each turn; who is silent after a while is removed by the end of its session."""
+        """Return the events of this turn: short ones occur in each turn, and sessions end after the first turns."""
         spontaneous_events = self.model.spontaneous_events(state[-3])
-        return [one for one in spontaneous_events if (turn >= PATIENCE if one.is_long else one.budget is None)]
+        return [
+            one for one in spontaneous_events if (turn >= TURNS_OF_A_SESSION if one.is_long else one.budget is None)
+        ]
 
     # ---- its end ----
 
@@ -169,17 +171,17 @@ class Fairness:
         stable = [process for process in present if process.is_stable]
         held = [partition for process in stable for partition in process.application.fetchable]
         if stable and (len(held) != len(set(held)) or set(held) != self._partitions):
-            return f"{sorted(held)} is delivered by {[process.name for process in stable]}, and not everything once"
+            return f"{sorted(held)} is delivered by {[process.name for process in stable]}, and not each partition once"
         wrong = self._abandoned(state, present, stable)
         if wrong is not None:
             return wrong
         return model.clusters.values[state[-3]].unfinished(len(stable))
 
     def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
-        """A process continues for each instance id, unless its newest process, the one that may take it over, is dead.
+        """Return why an instance id has no process, although its newest process, which may take it over, is alive.
 
-        That one may also have been in the group before and been replaced, or have lost a race or waited in vain, and
-        the other is dead since.
+        An instance id may have no process if its newest process was replaced, lost a race or ended its wait, and the
+        other process died later.
         """
         config = self.model.config
         served = {process.settings.instance_id for process in stable}
@@ -189,7 +191,7 @@ class Fairness:
             if not process.application.is_subscribed or instance_id is None or instance_id in served:
                 continue
             is_shared = config.slots.count(instance_id) > 1
-            if not is_shared or any(one.number == started and one.should_go_on() for one in present):
+            if not is_shared or any(one.number == started and one.should_continue() for one in present):
                 return f"no process continues for {instance_id}: {process.name} is {internals.state(process.member)}"
         return None
 
@@ -198,7 +200,7 @@ def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
     application, state, phase = process.application, process.shown, internals.phase(process.member)
     message = f"{process.name} is {internals.state(process.member)}"
     if process.may_wait and served.issuperset(process.settings.instance_pool or (process.instance_id,)):
-        # It waits for an id, and live processes hold all that it may have.
+        # It waits for an id, and live processes hold all of its possible ids.
         return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
     if state not in wanted or application.is_leaving:

@@ -1,7 +1,7 @@
-"""Copies and keys of the parts of a state: plain objects, without a word about what they are.
+"""Copies and keys of the parts of a state, for plain objects of any class.
 
-`copy.deepcopy` takes about a millisecond for a member. Here values that cannot change are shared, and how a class is
-copied is worked out once.
+`copy.deepcopy` takes about a millisecond for a member. Here immutable values are shared, and the copy function of each
+class is created once.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from uuid import UUID
 T = TypeVar("T")
 _Copier = Callable[[Any, dict[int, Any]], Any]
 
-#: What never changes, and so is shared; a tuple here holds such values only.
+#: The types of immutable values, which are shared; tuples here contain only such values.
 _ATOMS: frozenset[type] = frozenset(
     {int, float, str, bytes, bool, type(None), frozenset, tuple, UUID, FunctionType, BuiltinFunctionType, type}
 )
-#: What is another part's as well, or always the same (`canonical`), or derived: left out of keys. Settings follow from
-#: the name.
+#: Fields that are not in keys, because they also belong to another part, are constant (`canonical`), or are derived.
+#: Settings follow from the name.
 _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
     | {"classic", "_targets", "_effects", "_unresolved", "_named_owned", "_named_target"}
-    # A member's parts are described once, with its context.
+    # The parts of a member are in its key once, with its context.
     | {"_context", "_event", "event", "_history", "history", "_coordinator", "_reconciler", "_auto_commit", "_watch"}
     | {"_leave", "_listeners"}
-    # A classic member's assignment is described once, with its protocol.
+    # The assignment of a classic member is in its key once, with its protocol.
     | {"_assignment"}
-    # Which protocols a member may speak beside its own, and why: these members speak one.
+    # The choice between protocols: members here have one protocol.
     | {"_choice"}
 )
 
 
 def fork(root: T) -> T:
-    """A copy of this object whose changes do not touch it; what refers to one object refers to one in the copy."""
+    """Return an independent copy of this object; shared references are also shared in the copy."""
     return cast("T", _copy(root, {}))
 
 
@@ -84,7 +84,7 @@ _COPIERS: dict[type, _Copier] = {
 
 
 def _is_value(cls: type) -> bool:
-    """Whether objects of this class never change."""
+    """Return whether objects of this class are immutable."""
     if issubclass(cls, Enum | tuple):
         return True
     return is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 
 def key_of(value: Any) -> Hashable:
-    """A hashable value, equal for equal contents; objects that several others refer to are repeated for each."""
+    """Return a hashable value that is equal for equal contents; it contains shared objects once for each reference."""
     kind = type(value)
     if kind in _PLAIN:
         return cast("Hashable", value)

@@ -1,7 +1,7 @@
 """States as numbers: equal parts are stored once, and each change of a part is computed once.
 
-A state is `(process of each slot, coordinator, orphans, budgets)`, each a number in a table of this model. An orphan is
-a request whose sender died before the coordinator handled it.
+A state is `(process of each slot, coordinator, orphans, budgets)`; each item is a number in a table of this model. An
+orphan is a request whose sender died before the coordinator handled it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLACE = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class Model:
-    """The states of one configuration under one broker's rules (by name); `make_member` makes its members."""
+    """The states of one configuration with the rules of one broker (by name); `make_member` creates its members."""
 
     def __init__(self, config: Configuration, rules: str, make_member: Callable[..., MemberCore] = MemberCore) -> None:
         self.config, self.rules, self.make_member = config, rules, make_member
@@ -60,7 +60,7 @@ class Model:
     # ---- the first state ----
 
     def first(self) -> State:
-        """Where the exploration begins: the present processes have just subscribed."""
+        """Return the first state, in which the present processes have just subscribed."""
         config = self.config
         cluster = config.cluster(self.rules)
         slots = [self._newcomer(slot, 0) if slot < config.present else EMPTY for slot in self.slots]
@@ -81,7 +81,7 @@ class Model:
     # ---- parts ----
 
     def local_steps(self, number: int) -> list[LocalStep]:
-        """The steps of a process without the coordinator."""
+        """Return the steps of a process without the coordinator."""
         found = self._local_steps.get(number)
         if found is None:
             process = self.processes.values[number]
@@ -93,7 +93,7 @@ class Model:
         return found
 
     def after(self, number: int, local: LocalStep) -> int:
-        """What becomes of a process by a step of its own."""
+        """Return the number of the process after this step."""
         if local.after == UNKNOWN:
             process, move = self.processes.values[number], local.move
             assert process is not None
@@ -109,7 +109,7 @@ class Model:
         return self._store(copy), None
 
     def deliveries(self, number: int) -> list[tuple[str, int, int]]:
-        """The requests that the coordinator may handle next: method for the reply, place, and number of the request."""
+        """Return the requests that the coordinator may handle next: method for the reply, index, and request number."""
         found = self._deliveries.get(number)
         if found is None:
             process = self.processes.values[number]
@@ -122,17 +122,17 @@ class Model:
         return found
 
     def _on_handled(self, number: int, how: str, place: int, reply: int) -> tuple[int, str | None]:
-        """What becomes of a process by the answer to one of its requests, or by the news that it has to wait."""
+        """Return the number of the process after the reply to one of its requests, or after the request has to wait."""
         key = (number, how, place, reply)
         found = self._handled.get(key)
         if found is None:
             process, answer = self.processes.values[number], self.replies.values[reply]
             assert process is not None
-            found = self._handled[key] = self._changed(process, lambda copy: copy.handled(how, place, answer))  # type: ignore[arg-type]  # kept as what can be hashed
+            found = self._handled[key] = self._changed(process, lambda copy: copy.handled(how, place, answer))  # type: ignore[arg-type]  # stored as hashable values
         return found
 
     def changed(self, number: int, how: str) -> int:
-        """What becomes of a process by this method of it."""
+        """Return the number of the process after a call of this method."""
         key = (number, how, 0, 0)
         found = self._handled.get(key)
         if found is None:
@@ -142,7 +142,7 @@ class Model:
         return found[0]
 
     def transition(self, cluster: int, what: int | SpontaneousEvent) -> Transition:
-        """What a request (its number) or a spontaneous event does to the coordinator."""
+        """Return the transition of the coordinator for a request (its number) or a spontaneous event."""
         found = self._transitions.get((cluster, what))
         if found is None:
             copy = fork(self.clusters.values[cluster])
@@ -150,7 +150,7 @@ class Model:
             if isinstance(what, SpontaneousEvent):
                 copy.apply_event(what)
             else:
-                reply = self.replies.number(copy.execute(self.requests.values[what]))  # type: ignore[arg-type]  # kept as what can be hashed
+                reply = self.replies.number(copy.execute(self.requests.values[what]))  # type: ignore[arg-type]  # stored as hashable values
             copy.canonicalise()
             released = tuple((address, self.replies.number(answer)) for address, answer in copy.released)
             noted = (released, tuple(copy.dropped), tuple(copy.removed), tuple(copy.committed))
@@ -166,7 +166,7 @@ class Model:
         return found
 
     def spend(self, budgets: int, kind: int) -> int:
-        """The budgets after paying; UNAFFORDABLE where there is nothing left."""
+        """Return the budgets after this cost, or UNAFFORDABLE if the budget is used up."""
         found = self._spent.get((budgets, kind))
         if found is None:
             left = list(self.budgets.values[budgets])
@@ -179,7 +179,7 @@ class Model:
     # ---- steps ----
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Everything that may happen next."""
+        """Yield all possible next steps."""
         slots = len(self.slots)
         budgets = state[-1]
         for slot in self.slots:
@@ -215,7 +215,10 @@ class Model:
             yield Step(Label("start", slot), (*state[:slot], newcomer, *state[slot + 1 : -1], left))
 
     def _crash(self, state: State, slot: int, left: int) -> Iterator[Step]:
-        """A process dies: of what it sent last, some is handled at once, and the rest never, or later (orphans)."""
+        """Yield the deaths of a process, in which the coordinator handles some of its last requests at once.
+
+        The other requests are handled never or later (orphans).
+        """
         process = self.processes.values[state[slot]]
         assert process is not None
         state = (*state[:slot], EMPTY, *state[slot + 1 : -1], left)
@@ -234,7 +237,7 @@ class Model:
             state = step.state
 
     def execute(self, state: State, slot: int, how: str, place: int, request: int) -> Step:
-        """The coordinator handles a request of the process in this slot."""
+        """Return the step in which the coordinator handles a request of the process in this slot."""
         transition = self.transition(state[len(self.slots)], request)
         after, violation = self._on_handled(state[slot], how, place, transition.reply)
         label = Label("execute", slot, (how, place, request, transition.reply))
@@ -243,7 +246,7 @@ class Model:
         return self._step(label, (*state[:slot], after, *state[slot + 1 :]), transition)
 
     def _step(self, label: Label, state: State, transition: Transition) -> Step:
-        """The state with the coordinator moved on, its answers under way, and the members that it removed excused."""
+        """Return the step after a transition of the coordinator: its answers are sent, and removed members excused."""
         slots = len(self.slots)
         if transition.removed or transition.released or transition.dropped:
             numbers = list(state[:slots])
@@ -264,7 +267,7 @@ class Model:
         return Step(label, after, self._commit_violation(after, transition))
 
     def _slot_named(self, numbers: list[int], address: Address) -> int | None:
-        """The slot of the process that an answer goes to; None: it is dead."""
+        """Return the slot of the process that receives an answer, or None if it is dead."""
         for slot, number in enumerate(numbers):
             summary = self.summaries[number]
             if summary is not None and summary.name == address.name:
@@ -272,7 +275,7 @@ class Model:
         return None
 
     def steps_of_event(self, state: State, event: SpontaneousEvent) -> Iterator[Step]:
-        """The steps of a spontaneous event at the coordinator, if it is possible and within the budgets."""
+        """Yield the steps of a spontaneous event at the coordinator, if it is possible and within the budgets."""
         cluster = state[len(self.slots)]
         is_live = any(self._is_live(state, one) for one in event.about)
         if event.needs_live_member and not is_live:
@@ -286,9 +289,9 @@ class Model:
                 summary is not None and summary.is_answered
                 for summary in (self.summaries[state[one]] for one in self.slots)
             ):
-                # No answer is under way for as long as a session lasts.
+                # No answer is in flight for the time of a session.
                 return
-            # A session is long: in this model no member's last answer is recent.
+            # A session is long, so no member's last answer is recent when it ends.
             aged = (
                 self.changed(number, "age_confirmation") if number else EMPTY for number in state[: len(self.slots)]
             )
@@ -296,17 +299,17 @@ class Model:
         yield self._step(Label(event.name, -1, event), (*state[:-1], left), self.transition(cluster, event))
 
     def _is_live(self, state: State, who: str) -> bool:
-        """Whether a live process is this member, or has this name."""
+        """Return whether a live process has this member id or this name."""
         for slot in self.slots:
             summary = self.summaries[state[slot]]
             if summary is not None and ((summary.is_member and summary.member_id == who) or summary.name == who):
                 return True
         return False
 
-    # ---- what must hold of several processes ----
+    # ---- rules for several processes ----
 
     def violation(self, state: State) -> str | None:
-        """The rule that this state breaks."""
+        """Return the rule that this state breaks, or None."""
         slots = state[: len(self.slots)]
         for place, one in enumerate(slots):
             for other in slots[place + 1 :]:
@@ -330,7 +333,10 @@ class Model:
         return None
 
     def _commit_violation(self, state: State, transition: Transition) -> str | None:
-        """No commit is accepted of what another member fetches: not even from one that is fenced without knowing it."""
+        """Return a violation if the coordinator accepted a commit of a partition that another member fetches.
+
+        The rule also holds for commits of a member that does not know yet that it is fenced.
+        """
         for member_id, partitions in transition.committed:
             for slot in self.slots:
                 summary = self.summaries[state[slot]]

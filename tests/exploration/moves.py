@@ -1,4 +1,4 @@
-"""What may happen next to one process, without the coordinator: which of its methods, and what that costs."""
+"""The possible next steps of one process without the coordinator: its methods and their costs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.simulation import internals
 if TYPE_CHECKING:
     from tests.exploration.process import Process
 
-#: What the application is called back for.
+#: The effects with callbacks of the application.
 _CALLBACKS = (AssignPartitions, RevokePartitions, LosePartitions, WarmPartitions)
 
-#: Where the member's timers stand, in its own seconds from now: a retry, the leave's end, a commit's end, the
-#: session's, and that of max.poll.interval.ms.
+#: The times of the member's timers in seconds from now: a retry, and the ends of the leave, of a commit, of the session
+#: and of max.poll.interval.ms.
 RETRY_S = 0.1
 LEAVE_S = 10.0
 COMMIT_S = 30.0
@@ -25,7 +25,7 @@ POLL_S = 300.0
 
 
 class Move(NamedTuple):
-    """One step that may happen next: which method, with which number, out of which budget (None: it costs nothing)."""
+    """A possible next step: its method, the argument, and its budget (None: no cost)."""
 
     name: str
     number: int = 0
@@ -33,7 +33,7 @@ class Move(NamedTuple):
 
 
 def moves_of(process: Process) -> Iterator[Move]:
-    """What may happen next."""
+    """Yield the possible next steps."""
     yield from _network_moves(process)
     yield from _application_moves(process)
     yield from _clock_moves(process)

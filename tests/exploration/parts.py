@@ -1,4 +1,4 @@
-"""What a model is made of: tables of numbered values, steps, and what the parts of a state show of themselves."""
+"""The parts of a model: tables of numbered values, steps, and summaries of processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAITS = 0
 
 
 class Table(Generic[T]):
-    """Values with a number each, equal ones with the same; the first of them stands for all."""
+    """Numbered values; values with equal keys have one number, and the first of them represents the others."""
 
     def __init__(self, key: Callable[[T], Hashable]) -> None:
         self.values: list[T] = []
@@ -30,7 +30,7 @@ class Table(Generic[T]):
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, value: T) -> int:
-        """The number of this value."""
+        """Return the number of this value."""
         key = self._key(value)
         number = self._numbers.get(key)
         if number is None:
@@ -48,15 +48,15 @@ class ProcessSummary:
     instance_id: str | None
     fetchable: frozenset[TopicPartition]
     is_excused: bool
-    #: Whether the coordinator may hear of it again without a new join.
+    #: Whether it may send requests of its membership without a new join.
     is_member: bool
-    #: Whether an answer of the coordinator is on its way to it.
+    #: Whether an answer of the coordinator to it is in flight.
     is_answered: bool
 
 
 @dataclass(slots=True)
 class LocalStep:
-    """A step of one process: what it costs, and what becomes of it, once a budget covers it; or the rule it breaks."""
+    """A step of one process: its move, and the process after it if a budget covers the move, or the broken rule."""
 
     move: Move
     budget: int
@@ -65,11 +65,11 @@ class LocalStep:
 
 
 class Transition(NamedTuple):
-    """What a request or a spontaneous event does to the coordinator."""
+    """The change of the coordinator by a request or a spontaneous event."""
 
     after: int
     reply: int
-    #: Answers to others' requests that waited, and requests that will never be answered.
+    #: Answers to waiting requests of other processes, and requests that will never be answered.
     released: tuple[tuple[Address, int], ...]
     dropped: tuple[Address, ...]
     removed: tuple[str, ...]
@@ -90,12 +90,12 @@ class Label(NamedTuple):
 
     @property
     def costs(self) -> bool:
-        """Whether it has a price wherever it happens."""
+        """Whether the step always has a cost."""
         return isinstance(self.detail, Move) and self.detail.budget is not None
 
 
 class Step(NamedTuple):
-    """One step from a state: the next one, or the rule that is broken."""
+    """One step from a state: the next state, or the broken rule."""
 
     label: Label
     state: State
@@ -103,7 +103,7 @@ class Step(NamedTuple):
 
 
 def summary_of(process: Process) -> ProcessSummary:
-    """The summary of this process."""
+    """Return the summary of this process."""
     return ProcessSummary(
         name=process.name,
         member_id=internals.member_id(process.member),

@@ -1,9 +1,8 @@
-"""One explored process: the member, its application, and what is under way between it and the coordinator.
+"""One explored process: the member, its application, and the messages in flight between it and the coordinator.
 
-Each public method that `moves` names is one step that may happen next; it changes this object, which the model has
-copied before. A request that was given up stays under way (`zombies`), so does an answer without a waiter (`late`):
-both may still arrive. How a protocol's requests travel is its `transport`'s: a part without state of its own, whose
-public methods are also steps.
+Each public method that `moves` names is a possible step. It changes this object, of which the model made a copy before.
+An abandoned request stays in flight (`zombies`), and so does an answer without a waiter (`late`): both may still
+arrive. The `transport` of a protocol delivers its requests. It has no state, and its public methods are also steps.
 """
 
 from __future__ import annotations
@@ -99,22 +98,22 @@ _UNANSWERED = (
 
 
 class Call(NamedTuple):
-    """A request under way, or its answer."""
+    """A request in flight, or its answer."""
 
     order: Any
     answer: Any = None
 
 
-class Beat(NamedTuple):
-    """A KIP-848 member's heartbeat under way, or its answer."""
+class HeartbeatCall(NamedTuple):
+    """A KIP-848 member's heartbeat in flight, or its answer."""
 
     number: int
-    beat: Heartbeat
+    heartbeat: Heartbeat
     answer: Answer | None = None
 
 
 class Exchange(NamedTuple):
-    """A JoinGroup or SyncGroup under way: whether it waits at the coordinator, and for ever, or its answer."""
+    """A JoinGroup or SyncGroup in flight: whether it waits at the coordinator, or waits forever, or its answer."""
 
     order: SendJoin | SendSync
     place: int
@@ -124,7 +123,7 @@ class Exchange(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A request that the coordinator may handle next: the method for its reply, its place, and the request."""
+    """A request that the coordinator may handle next: the method for its reply, its index, and the request."""
 
     how: str
     place: int
@@ -132,16 +131,16 @@ class Delivery(NamedTuple):
 
 
 def half() -> float:
-    """What every member's jitter draws."""
+    """The constant random value for the jitter of every member."""
     return 0.5
 
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One process, whatever its protocol. Its name includes the slot."""
+    """One process of either protocol. Its name includes the slot."""
 
     name: str
-    #: How many processes had been started before it.
+    #: The number of processes that were started before it.
     number: int
     settings: MemberSettings
     member: MemberCore
@@ -149,40 +148,48 @@ class Process:
     application: Application
     invariants: ProcessInvariants
     hand_over: HandOverInvariants
-    #: How many partitions its topic has.
+    #: The number of partitions of its topic.
     partitions: int
-    #: Names of errors with which the member may end permanently.
+    #: The names of fatal errors that the member may have.
     may_end_with: frozenset[str]
-    #: How the application may leave.
+    #: The options with which the application may leave.
     leave_options: tuple[LeaveOption, ...]
-    #: Whether the application's posts, the answers to OffsetFetch and the assignor take their time.
+    #: Whether the application's events, the answers to OffsetFetch and the assignor are delayed.
     is_slow: bool
-    #: Whether a request that was given up may arrive after a later one.
+    #: Whether an abandoned request may arrive after a later one.
     overtakes: bool
-    #: Of a KIP-848 member.
-    beats: list[Beat] = field(default_factory=list)
-    #: Of a classic one: its JoinGroup or SyncGroup, those that wait although it gave them up, and what a leader does
-    #: beside requests to the coordinator.
+    #: For KIP-848 members only.
+    heartbeats: list[HeartbeatCall] = field(default_factory=list)
+    #: For classic members only: the JoinGroup or SyncGroup in flight, abandoned ones that wait at the coordinator, and
+    #: the tasks of a leader.
     exchange: Exchange | None = None
     abandoned: list[int] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    #: Requests about announcements for hand-overs, on a connection of their own.
+    #: Requests about announcements for hand-overs, on a separate connection.
     announcements: list[Call] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
     inbox: list[Any] = field(default_factory=list)
-    #: For the trace: what was handled since the last step.
+    #: For the trace: the events that the core handled since the last step.
     log: list[tuple[Any, object, tuple[Any, ...]]] = field(default_factory=list)
 
     # ---- steps ----
 
     def apply(self, move: Move) -> None:
-        """Apply a move; raises Violation."""
+        """Apply a move.
+
+        Raises:
+            Violation: The process broke a rule.
+        """
         self._do(move.name, *((move.number,) if move.name in _NUMBERED else ()))
 
     def handled(self, how: str, place: int, reply: Answer | None) -> None:
-        """The coordinator handled one of the requests, or answers one that waited (`place`); raises Violation."""
+        """Apply the reply to a request that the coordinator handled, or that waited at the coordinator (`place`).
+
+        Raises:
+            Violation: The process broke a rule.
+        """
         self._do(how, place, reply)
 
     def _do(self, name: str, *arguments: object) -> None:
@@ -196,11 +203,11 @@ class Process:
         self.canonicalise()
 
     def canonicalise(self) -> None:
-        """Rewrite this process to one that behaves alike."""
+        """Rewrite this process to the canonical process with equal behavior."""
         self.transport.canonicalise(self)
 
     def feed(self, event: Any, at: float = 0.0) -> None:
-        """Hand an event to the core and take its orders."""
+        """Pass an event to the core, and perform its effects."""
         member, old = self.member, self.shown
         self.invariants.take(self, event)
         effects = member.handle(event, at)
@@ -238,34 +245,34 @@ class Process:
     # ---- requests ----
 
     def deliveries(self) -> Iterator[Delivery]:
-        """The requests that the coordinator may handle next."""
+        """Yield the requests that the coordinator may handle next."""
         yield from self.transport.deliveries(self)
         for place, request in enumerate(self.zombies):
             if request not in self.zombies[:place]:
                 yield Delivery("executed_zombie", place, self.envelope(NO_RECEIVER, request))
 
     def delivery_of_call(self, order: Any, how: str = "executed_call") -> Delivery:
-        """A call that the coordinator may handle next."""
+        """Return the delivery of a call that the coordinator may handle next."""
         return Delivery(how, 0, self.envelope(AT_ONCE, order))
 
     def envelope(self, address: Address, order: Any) -> Envelope:
-        """What the coordinator sees of an order, and where its answer goes."""
+        """Return the request of an order, with the address of its answer and with its group."""
         group_id = HELPER_GROUP if isinstance(order, ReadAnnouncements | WriteAnnouncement) else GROUP
         return Envelope(address, self.transport.request_of(order), group_id)
 
     @property
     def next_call(self) -> Any:
-        """The oldest call that the coordinator has not handled; None: there is none."""
+        """The oldest call that the coordinator has not handled, or None."""
         return next((one.order for one in self.calls if one.answer is None), None)
 
     @property
     def unseen(self) -> list[Envelope]:
-        """What is under way to the coordinator and may change something."""
+        """The requests in flight to the coordinator that may change its state."""
         return self._without_receiver(self.transport.unseen(self))
 
     @property
     def left_behind(self) -> list[Envelope]:
-        """What is still under way when the process dies: only what may change something."""
+        """The requests in flight at the death of the process that may change the coordinator's state."""
         return [*self.unseen, *self._without_receiver(self.zombies)]
 
     def _without_receiver(self, orders: Iterable[Any]) -> list[Envelope]:
@@ -273,36 +280,36 @@ class Process:
 
     @property
     def shown(self) -> MemberState:
-        """The member's state, as it is shown where both protocols are."""
+        """The member's state in the terms that both protocols share."""
         return internals.shown(self.member)
 
     @property
     def instance_id(self) -> str | None:
-        """The instance id that it has now."""
+        """Its current instance id."""
         return internals.instance_id(self.member)
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer that prolongs its session is on its way to it."""
+        """Whether an answer that extends its session is in flight."""
         return self.transport.is_answered(self)
 
     @property
     def is_stable(self) -> bool:
-        """Whether it has its share, as far as it knows."""
+        """Whether its state is STABLE, so that it owns its assignment."""
         return self.shown is _S.STABLE
 
     @property
     def is_member(self) -> bool:
-        """Whether the coordinator may hear of it again without a new join."""
+        """Whether it may send requests of its membership without a new join."""
         return self.shown in IN_GROUP or self.shown is _S.UNSUBSCRIBING
 
     @property
     def may_wait(self) -> bool:
-        """Whether it may stay outside although its application subscribes (the policy `wait`)."""
+        """Whether it may wait for an instance id although its application has subscribed (the policy `wait`)."""
         return self.shown is _S.JOINING and internals.is_waiting_for_instance(self.member)
 
-    def should_go_on(self) -> bool:
-        """Whether the newest process of an instance id has no reason to end."""
+    def should_continue(self) -> bool:
+        """Return whether this process, the newest one of an instance id, has no reason to end."""
         if internals.fatal_error(self.member) is None:
             return self.application.is_subscribed
         return self.transport.should_not_have_ended(self)
@@ -310,29 +317,29 @@ class Process:
     # ---- the network ----
 
     def find_coordinator(self) -> None:
-        """The lookup is answered."""
+        """Deliver the answer to the lookup of the coordinator."""
         self.feed(CoordinatorFound(coordinator=NODE))
 
     def take_late(self, number: int) -> None:
-        """An answer arrives that no longer has a waiter."""
+        """Deliver an answer that has no waiter."""
         self.feed(self.late.pop(number))
 
     def take_reply(self) -> None:
-        """The oldest call's answer arrives."""
+        """Deliver the answer to the oldest call."""
         order, reply = self.calls.pop(0)
         self.feed(self.event_of(order, reply))
 
     def take_announcement(self) -> None:
-        """The oldest answer about announcements arrives."""
+        """Deliver the oldest answer about announcements."""
         order, answer = self.announcements.pop(0)
         self.feed(self.event_of(order, answer))
 
     def lose_call(self) -> None:
-        """The oldest call gets no answer in time."""
+        """Let the oldest call time out."""
         self._lose(*self.calls.pop(0))
 
     def lose_announcement(self) -> None:
-        """The oldest request about announcements gets no answer in time."""
+        """Let the oldest request about announcements time out."""
         self._lose(*self.announcements.pop(0))
 
     def _lose(self, order: Any, answer: Any) -> None:
@@ -341,22 +348,22 @@ class Process:
         self.feed(failure_of(order, NO_ANSWER))
 
     def event_of(self, order: Any, answer: Any) -> Any:
-        """An answer as the wire reports it."""
+        """Return the event of an answer, as the wire reports it."""
         return event_of(order, answer, self.member.protocol)
 
     def forget_zombies(self, kind: type) -> None:
-        """A request of this kind was handled: except with `overtakes`, those given up before it come no more."""
+        """Drop the abandoned requests of this kind after a later one was handled, except with `overtakes`."""
         if not self.overtakes:
             self.zombies = [one for one in self.zombies if type(one) is not kind]
 
     def take_zombie(self, number: int) -> Any:
-        """A request that was given up is handled after all; those of its kind that were given up before it never."""
+        """Return an abandoned request that is handled now, and drop earlier abandoned requests of its kind."""
         request = self.zombies[number]
         self.zombies = [one for at, one in enumerate(self.zombies) if at > number or type(one) is not type(request)]
         return request
 
     def break_connections(self) -> None:
-        """All connections break, with everything that is under way on them."""
+        """Break all connections, and lose all messages on them."""
         if not self.transport.lose_all(self):
             self.feed(CoordinatorLost(reason="connection reset"))
         for _ in range(len(self.calls)):
@@ -364,25 +371,25 @@ class Process:
         for _ in range(len(self.announcements)):
             self.lose_announcement()
 
-    # ---- what the coordinator did ----
+    # ---- actions of the coordinator ----
 
     def excuse(self) -> None:
-        """The coordinator removed this process's member id, gave its place to another, or goes on without it."""
+        """Excuse the process: the coordinator removed or replaced its member, or continues without it."""
         self.invariants.excuse()
 
     def drop_undelivered(self) -> None:
-        """Drop an answer without a waiter."""
+        """Drop abandoned requests and answers without a waiter."""
         self.zombies.clear()
         self.late.clear()
 
     def age_confirmation(self) -> None:
-        """The session's end: the coordinator's last answer is long ago."""
+        """Make the coordinator's last answer older than a session."""
         internals.forget_confirmation(self.member)
 
     # ---- the leader ----
 
     def do_task(self) -> None:
-        """Metadata answers, or the assignor has computed."""
+        """Deliver the answer to Metadata or the result of the assignor."""
         self.feed(self._done(self.tasks.pop(0)))
 
     def _done(self, task: Task) -> LeaderEvent:
@@ -399,11 +406,11 @@ class Process:
     # ---- the application ----
 
     def post(self) -> None:
-        """The member takes the next thing out of its mailbox."""
+        """Deliver the next event of the member's inbox."""
         self.feed(self.inbox.pop(0))
 
     def perform(self) -> None:
-        """The application performs what waits for it."""
+        """Let the application perform its next effect."""
         effect = self.application.next_step()
         if isinstance(effect, LeaveCompleted):
             self.application.has_left()
@@ -411,12 +418,12 @@ class Process:
             self._perform(effect, raises=False)
 
     def raise_in_callback(self) -> None:
-        """The application performs a step, and its callback raises."""
+        """Let the application perform a step whose callback raises."""
         effect = self.application.next_step()
         self._perform(effect, raises=not isinstance(effect, PausePartitions))
 
     def finish_overtaken(self) -> None:
-        """A callback returns that had begun before its step was overtaken."""
+        """Let a callback return that had begun before its step was overtaken."""
         self._perform(self.application.finish_overtaken(), raises=False)
 
     def _perform(self, step: ApplicationEffect | None, *, raises: bool) -> None:
@@ -430,23 +437,23 @@ class Process:
         self.post_later(finished)
 
     def post_later(self, event: Any) -> None:
-        """The application, or another source beside the network, sends the member an event."""
+        """Send the member an event of the application or of another source beside the network."""
         if self.is_slow:
             self.inbox.append(event)
         else:
             self.feed(event)
 
     def poll(self) -> None:
-        """The application polls."""
+        """Let the application poll."""
         self.feed(Polled())
 
     def leave(self, option: int) -> None:
-        """The application unsubscribes, or closes."""
+        """Let the application unsubscribe or close."""
         self.application.is_leaving, self.application.is_subscribed = True, False
         self.post_later(LeaveRequested(option=self.leave_options[option]))
 
     def subscribe(self) -> None:
-        """The application subscribes, and polls."""
+        """Let the application subscribe and poll."""
         self.application.is_subscribed = True
         self.feed(Subscribed(subscription=SUBSCRIPTION, is_eager=self.application.is_eager))
         self.feed(Polled())
@@ -454,72 +461,72 @@ class Process:
     # ---- the clock ----
 
     def beat(self) -> None:
-        """The next heartbeat is due."""
+        """Let the next heartbeat become due."""
         internals.make_heartbeat_due(self.member, SESSION_S)
         self.feed(TimePassed())
 
     def retry(self) -> None:
-        """What waited for a retry is due."""
+        """Let the waiting retries become due."""
         self.feed(TimePassed(), RETRY_S)
 
     def miss_poll(self) -> None:
-        """max.poll.interval.ms is over."""
+        """Let max.poll.interval.ms expire."""
         self.feed(TimePassed(), POLL_S)
 
     def leave_too_long(self) -> None:
-        """The leave's time is over."""
+        """Let the timeout of the leave expire."""
         self.feed(TimePassed(), LEAVE_S)
 
     def repetitions_end(self) -> None:
-        """The leave was repeated for as long as an answer to it may take."""
+        """End the repetitions of the leave, after the time in which an answer to it may arrive."""
         self.feed(TimePassed(), LEAVE_S)
 
     def commit_too_long(self) -> None:
-        """The commit's time is over."""
+        """Let the timeout of the commit expire."""
         self.feed(TimePassed(), COMMIT_S)
 
 
 class Transport(ABC):
-    """How a protocol's requests travel between a process and the coordinator."""
+    """The delivery of a protocol's requests between a process and the coordinator."""
 
     protocol: ClassVar[GroupProtocol]
 
     @abstractmethod
     def canonicalise(self, process: Process) -> None:
-        """Rewrite the process to one that behaves alike."""
+        """Rewrite the process to the canonical process with equal behavior."""
 
     @abstractmethod
     def moves(self, process: Process) -> Iterator[Move]:
-        """What may happen next beside the moves of all processes."""
+        """Yield the possible moves of this protocol, beside the moves of all processes."""
 
     @abstractmethod
     def send(self, process: Process, order: SendHeartbeat | SendJoin | SendSync | SendClassicLeave) -> None:
-        """Put a request on its way."""
+        """Send a request."""
 
     @abstractmethod
     def lose_all(self, process: Process) -> bool:
-        """All that is under way beside the calls gets no answer; whether there was anything."""
+        """Lose all messages in flight except for the calls; return whether there were any."""
 
     @abstractmethod
     def deliveries(self, process: Process) -> Iterator[Delivery]:
-        """The requests that the coordinator may handle next, but for those that were given up."""
+        """Yield the requests that the coordinator may handle next, without abandoned requests."""
 
     @abstractmethod
     def unseen(self, process: Process) -> list[Any]:
-        """What is under way to the coordinator and may change something."""
+        """Return the requests in flight to the coordinator that may change its state."""
 
     @abstractmethod
     def is_answered(self, process: Process) -> bool:
-        """Whether an answer that prolongs its session is on its way to the process."""
+        """Return whether an answer that extends its session is in flight to the process."""
 
     @abstractmethod
     def may_arrive_late(self, order: Any) -> bool:
-        """Whether it matters that this call arrives after it was given up."""
+        """Return whether this call may change the coordinator's state if it arrives after it was abandoned."""
 
     def should_not_have_ended(self, process: Process) -> bool:  # noqa: ARG002
-        """Whether the newest process of an instance id had no reason to end."""
+        """Return whether the newest process of an instance id had no reason to end."""
         return False
 
     def request_of(self, order: Any) -> Any:
-        """What the coordinator sees of an order, or of a heartbeat that was given up."""
+        """Return the request of an order or of an abandoned heartbeat."""
         return order if isinstance(order, Heartbeat) else request_of(order, self.protocol)

@@ -1,4 +1,4 @@
-"""Breadth first through a model's states, each once, until none is new, a limit is reached, or a rule is broken."""
+"""The breadth-first search of a model's states, until all states are known, a limit is reached, or a rule is broken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an exploration came to. `depth` is the number of steps up to which nothing was left out."""
+    """The outcome of an exploration. `depth` is the number of steps up to which it is complete."""
 
     states: int
     steps: int
@@ -34,7 +34,7 @@ class Outcome:
 
 
 class Search:
-    """One exploration. Every `sample`-th state is also run to its end without faults (`fairness`)."""
+    """One exploration. Every `sample`-th state is also run without faults until it settles (`fairness`)."""
 
     def __init__(self, model: Model, *, sample: int = 1) -> None:
         self.model = model
@@ -43,13 +43,13 @@ class Search:
         self._states: list[State] = []
         self._parents = array("q")
         self._known: dict[State, int] = {}
-        #: How many states the exploration begins at.
+        #: The number of states at which the exploration begins.
         self._begins = 0
         self._steps = 0
         self._depth = 0
 
     def run(self, *, depth: int | None = None, seconds: float = float("inf")) -> Outcome:
-        """Explore to this depth, or for this long."""
+        """Explore until this depth or this time is reached."""
         began = time.perf_counter()
         gc.disable()
         try:
@@ -75,7 +75,7 @@ class Search:
         return self._outcome(began, is_complete=start == end)
 
     def _roots(self) -> Iterator[State]:
-        """Where the exploration begins: at the first state, and at each state of the opening."""
+        """Yield the states at which the exploration begins: the first state, and each state of the opening."""
         model = self.model
         state = self.fairness.settled_from(model.first()) if model.config.is_settled else model.first()
         yield state
@@ -92,7 +92,7 @@ class Search:
         self._parents.append(parent)
 
     def _expand(self, number: int) -> tuple[Step | None, str] | None:
-        """Add what may come after this state; the step that breaks a rule, with the rule."""
+        """Add the states after this one; return the step that breaks a rule, with the rule."""
         model, known = self.model, self._known
         state = self._states[number]
         for step in model.steps(state):
@@ -100,7 +100,7 @@ class Search:
             if step.violation is not None:
                 return step, step.violation
             if step.state in known and number >= self._begins:
-                # The states of the opening are known before the search: from one to the next they are.
+                # The states of the opening are known before the search.
                 continue
             violation = model.violation(step.state)
             if violation is not None:
@@ -142,5 +142,5 @@ class Search:
 
 
 def explore(config: Configuration, rules: str, depth: int | None, seconds: float) -> Outcome:
-    """One run; to be called in a process of its own."""
+    """Run one exploration; each call needs its own process."""
     return Search(Model(config, rules)).run(depth=depth, seconds=seconds)

@@ -16,12 +16,12 @@ from tests.simulation.trace import as_text
 
 
 def path_text(model: Model, path: Sequence[State], last: Step | None) -> str:
-    """The steps along these states, then the last one if there is one, each with what the members made of it."""
+    """Return the steps between these states and an optional last step, each with the effects of the members."""
     lines: list[str] = []
     for number, (before, after) in enumerate(pairwise(path)):
         step = next((step for step in model.steps(before) if step.state == after), None)
         if step is None:
-            lines.append(f"{number + 1:4} what was given up does not arrive any more")
+            lines.append(f"{number + 1:4} abandoned requests do not arrive any more")
         else:
             lines += lines_of(model, number + 1, before, step.label)
     if last is not None:
@@ -38,7 +38,7 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
             yield f"{number:4} {who}: {move.name.replace('_', ' ')}"
         case "execute", (str(how), int(), int(number_of_request), int(reply)):
             request, answer = model.requests.values[number_of_request], model.replies.values[reply]
-            late = " that it had given up" if how == "executed_zombie" else ""
+            late = " that it had abandoned" if how == "executed_zombie" else ""
             yield f"{number:4} {who}: its request{late} is handled: {as_text(request)}"
             yield f"{'':8} = {as_text(answer) if answer is not None else 'to be answered later'}"
         case "orphan", int(number_of_request):
@@ -46,7 +46,7 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
         case kind, SpontaneousEvent() as event:
             yield f"{number:4} {who}: {kind.replace('_', ' ')} {' '.join(event.about)}"
         case "crash", int(handled):
-            yield f"{number:4} {who}: crash; of what it had sent, {handled} is handled"
+            yield f"{number:4} {who}: crash; {handled} of its requests are handled"
         case kind, _:
             yield f"{number:4} {who}: {kind}"
     if process is not None:
@@ -60,7 +60,7 @@ def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]
             case "local", Move() as move:
                 process.apply(move)
             case "execute", (str(how), int(place), int(), int(reply)):
-                process.handled(how, place, model.replies.values[reply])  # type: ignore[arg-type]  # kept as what can be hashed
+                process.handled(how, place, model.replies.values[reply])  # type: ignore[arg-type]  # stored as hashable values
             case _:
                 return
     except Violation:

@@ -1,6 +1,6 @@
-"""Rewrites a classic process to an equal form if it behaves alike and is at the same place.
+"""Rewrites classic processes, so that processes with equal behavior in equal states have equal keys.
 
-Generations are not renamed: each of them costs budget.
+Generations are not renamed, because each of them costs budget.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _S = ClassicState
 EXCHANGE, BEAT, LEAVE, TOPICS = 1, 2, 3, 4
-#: When the next heartbeat is due, and when the leader looks after partitions that were held back, and at its topics.
+#: The times of the next heartbeat, and of the leader's checks of held-back partitions and of its topics.
 BEAT_S = 20.0
 REPAIR_S = 60.0
 REFRESH_S = 250.0
@@ -100,14 +100,14 @@ def _place_leader(member: MemberCore, now: float) -> None:
         leader._check_at = later(leader._check_at, now, REFRESH_S)
         leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
-    # The next generation has its own.
+    # The next generation has its own value.
     leader.is_leading, internals.classic(member).assignment.assignor = False, ""
     leader._members, leader._unreadable, leader._topics = {}, {}, None
     leader._request = leader._check_at = leader._repair_at = None
 
 
 def _place_static(process: Process, now: float) -> None:
-    """Forget what only the holder of an instance id reads."""
+    """Remove the values that only the holder of an instance id reads."""
     member = process.member
     confirmed_at = internals.classic(member).heartbeats.confirmed_at
     is_recent = confirmed_at is not None and now - confirmed_at < internals.classic(member).classic.session_timeout_s

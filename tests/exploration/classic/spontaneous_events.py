@@ -16,13 +16,13 @@ _TIMERS = {"end_session": TimerKind.SESSION, "end_joins": TimerKind.JOIN, "end_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicEvents(SpontaneousEvents):
-    """Sessions and the phases of a rebalance end, and another broker becomes the coordinator, where it may."""
+    """The ends of sessions and rebalance phases, and the move of the coordinator, if it is possible."""
 
-    #: Otherwise what is written for another coordinator does not matter.
+    #: Whether the coordinator may move. Otherwise the state that is written for another coordinator does not matter.
     may_move: bool
 
     def spontaneous_events(self, coordinator: ClassicCoordinator) -> Iterator[SpontaneousEvent]:
-        """The events that may occur next."""
+        """Return the events that may occur next."""
         group = coordinator.groups[GROUP]
         roster = group.roster
         for member in roster.members.values():
@@ -51,7 +51,7 @@ class ClassicEvents(SpontaneousEvents):
         return coordinator.fire(GROUP, Timer(0.0, kind, member_id), 0.0)
 
     def canonicalise(self, coordinator: ClassicCoordinator) -> None:
-        """Put every time in its place."""
+        """Rewrite all times to canonical values."""
         group = coordinator.groups[GROUP]
         if not self.may_move:
             group.written = WrittenGroup()
@@ -63,7 +63,7 @@ class ClassicEvents(SpontaneousEvents):
             member.session_ends_at = TO_COME
 
     def unfinished(self, coordinator: ClassicCoordinator, members: int) -> str | None:
-        """Why the group is not settled with so many members."""
+        """Return why the group is not settled with this number of members, or None."""
         group = coordinator.groups[GROUP]
         known, pending = group.roster.members, group.roster.pending
         if len(known) != members or pending or (members and not group.is_settled):
@@ -71,11 +71,11 @@ class ClassicEvents(SpontaneousEvents):
         return None
 
     def key(self, coordinator: ClassicCoordinator) -> Hashable:
-        """Everything that its answers follow from; the order of its members counts."""
+        """Return the state that determines its answers, including the order of its members."""
         return coordinator.key()
 
 
 def _sender(member: ClassicMember) -> tuple[str, ...]:
-    """The process whose request waits: it may not know its member id."""
+    """Return the process whose request waits, because it may not know its member id."""
     keys = (member.join, member.sync)
     return tuple(one.name for one in keys if isinstance(one, Address) and one != NO_RECEIVER)

@@ -1,8 +1,8 @@
-"""How a classic member's requests travel.
+"""The delivery of a classic member's requests.
 
-It has one JoinGroup or SyncGroup under way at most, on a connection of its own, as in `runtime.network`: a newer one
-and a leave give the older one up. Heartbeats, commits and the leave share the other connection, in order. A request
-that was given up while it waits at the coordinator is answered without a receiver (`abandoned`).
+A member has at most one JoinGroup or SyncGroup in flight, on a separate connection, as in `runtime.network`: a newer
+one or a leave abandons the older one. Heartbeats, commits and the leave share the other connection, in order. The
+answer to an abandoned request that waits at the coordinator has no receiver (`abandoned`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _S = ClassicState
 
 @dataclass(frozen=True, slots=True)
 class ClassicTransport(Transport):
-    """One JoinGroup or SyncGroup, and calls."""
+    """Delivers one JoinGroup or SyncGroup at a time, and calls."""
 
     protocol: ClassVar = GroupProtocol.CLASSIC
 
     def canonicalise(self, process: Process) -> None:
-        """Rewrite the process to one that behaves alike."""
+        """Rewrite the process to the canonical process with equal behavior."""
         canonicalise(process)
 
     def moves(self, process: Process) -> Iterator[Move]:
-        """Joins and syncs, the leader's part, and a classic member's timers."""
+        """Yield the moves of joins and syncs, of the leader, and of a classic member's timers."""
         one, member = process.exchange, process.member
         if one is not None:
             if one.is_forgotten:
@@ -59,8 +59,8 @@ class ClassicTransport(Transport):
     # ---- the network ----
 
     def send(self, process: Process, order: Any) -> None:
-        """Put a JoinGroup, a SyncGroup or a leave on its way."""
-        self._give_up(process)
+        """Send a JoinGroup, a SyncGroup or a leave."""
+        self._abandon(process)
         if isinstance(order, SendClassicLeave):
             process.calls.append(Call(order))
         else:
@@ -68,11 +68,11 @@ class ClassicTransport(Transport):
             process.exchange = Exchange(order, next(place for place in range(len(taken) + 1) if place not in taken))
 
     def take_answer(self, process: Process) -> None:
-        """The answer to the JoinGroup or SyncGroup arrives."""
+        """Deliver the answer to the JoinGroup or SyncGroup."""
         process.feed(self._end_exchange(process))
 
     def take_answer_twice(self, process: Process) -> None:
-        """The answer arrives, and will arrive once more."""
+        """Deliver the answer, which will arrive once more."""
         event = self._end_exchange(process)
         process.late.append(event)
         process.feed(event)
@@ -83,17 +83,17 @@ class ClassicTransport(Transport):
         return process.event_of(one.order, one.answer)
 
     def lose_exchange(self, process: Process) -> None:
-        """The JoinGroup or SyncGroup gets no answer in time."""
-        order = self._give_up(process)
+        """Let the JoinGroup or SyncGroup time out."""
+        order = self._abandon(process)
         assert order is not None
         process.feed(failure_of(order, NO_ANSWER))
 
     def time_out(self, process: Process) -> None:
-        """A request that the coordinator has forgotten ends by its own time."""
+        """Let a request that the coordinator has forgotten end by its own timeout."""
         self.lose_exchange(process)
 
-    def _give_up(self, process: Process) -> SendJoin | SendSync | None:
-        """Wait no longer for the JoinGroup or SyncGroup under way, if there is one."""
+    def _abandon(self, process: Process) -> SendJoin | SendSync | None:
+        """Abandon the JoinGroup or SyncGroup in flight, if there is one."""
         one, process.exchange = process.exchange, None
         if one is None:
             return None
@@ -107,20 +107,20 @@ class ClassicTransport(Transport):
         return one.order
 
     def lose_all(self, process: Process) -> bool:
-        """The JoinGroup or SyncGroup is not answered."""
+        """Lose the JoinGroup or SyncGroup; return whether there was one."""
         is_out = process.exchange is not None
         if is_out:
             self.lose_exchange(process)
         return is_out
 
     def may_arrive_late(self, order: Any) -> bool:
-        """A late heartbeat changes nothing, nor does a late read."""
+        """Return whether this is neither a heartbeat nor a read, because late ones change nothing."""
         return not isinstance(order, SendClassicHeartbeat | FetchCommitted)
 
-    # ---- what the coordinator did ----
+    # ---- actions of the coordinator ----
 
     def executed_exchange(self, process: Process, _: int, answer: Answer | None) -> None:
-        """The JoinGroup or SyncGroup was handled by the coordinator; None: it waits."""
+        """Apply the handling of the JoinGroup or SyncGroup; without an answer, the request waits."""
         assert process.exchange is not None
         self._answer(process, process.exchange._replace(is_seen=True), answer)
         for kind in (SendJoin, SendSync):
@@ -131,21 +131,21 @@ class ClassicTransport(Transport):
         process.invariants.is_confirmed |= isinstance(answer, Synced)
 
     def executed_call(self, process: Process, _: int, answer: Answer) -> None:
-        """The first call that the coordinator had not seen was handled by it."""
+        """Add the answer to the oldest call that the coordinator had not handled."""
         number = next(place for place, one in enumerate(process.calls) if one.answer is None)
         order = process.calls[number].order
         process.forget_zombies(type(order))
         process.calls[number] = Call(order, answer)
 
     def executed_zombie(self, process: Process, number: int, answer: Answer | None) -> None:
-        """A request that was given up was handled after all; a join ends the generation that the member knows."""
+        """Apply the handling of an abandoned request; a join ends the generation that the member knows."""
         order, member = process.take_zombie(number), process.member
         is_join = isinstance(order, SendJoin) and not isinstance(answer, Refused | MemberIdRequired)
         if is_join and order.member_id == internals.member_id(member) and internals.state(member) is not _S.JOINING:
             process.excuse()
 
     def answered(self, process: Process, place: int, answer: Answer) -> None:
-        """A request that waited was answered."""
+        """Apply the answer to a waiting request."""
         one = process.exchange
         if one is not None and one.is_seen and one.place == place:
             self._answer(process, one, answer)
@@ -153,7 +153,7 @@ class ClassicTransport(Transport):
             process.abandoned.remove(place)
 
     def dropped(self, process: Process, place: int, _: None) -> None:
-        """A request that waited will never be answered."""
+        """Mark a waiting request that will never be answered."""
         one = process.exchange
         if one is not None and one.is_seen and one.place == place:
             process.exchange = one._replace(is_forgotten=True)
@@ -163,17 +163,17 @@ class ClassicTransport(Transport):
     # ---- the clock ----
 
     def expire_session(self, process: Process) -> None:
-        """The coordinator was silent for a session."""
+        """Let the coordinator be silent for a session."""
         process.feed(TimePassed(), SESSION_S)
 
     def repair(self, process: Process) -> None:
-        """The leader has waited for a session for a member that should have joined again."""
+        """Let the leader wait for a session for a member that should have joined again."""
         process.feed(TimePassed(), REPAIR_S)
 
     # ---- requests ----
 
     def deliveries(self, process: Process) -> Iterator[Delivery]:
-        """The oldest request on each connection that the coordinator has not handled."""
+        """Yield the oldest unhandled request on each connection."""
         one = process.exchange
         if one is not None and not one.is_seen:
             address = Address(process.name, one.place)
@@ -182,12 +182,12 @@ class ClassicTransport(Transport):
             yield process.delivery_of_call(process.next_call)
 
     def unseen(self, process: Process) -> list[Any]:
-        """JoinGroup or SyncGroup, commits, the leave."""
+        """Return the unhandled JoinGroup or SyncGroup, commits and leave."""
         one = process.exchange
         orders: list[Any] = [one.order] if one is not None and not one.is_seen else []
         return orders + [one.order for one in process.calls if one.answer is None and self.may_arrive_late(one.order)]
 
     def is_answered(self, process: Process) -> bool:
-        """Whether any answer is on its way."""
+        """Return whether any answer is in flight."""
         is_out = process.exchange is not None and process.exchange.answer is not None
         return is_out or any(one.answer is not None for one in process.calls)

@@ -1,1 +1,1 @@
-"""The KIP-848 core in an exploration: its process, its coordinator, and what must hold of them."""
+"""The KIP-848 core in an exploration: its process, its coordinator, and their invariants."""

@@ -1,4 +1,4 @@
-"""Rewrites a KIP-848 process to an equal form if it behaves alike and is at the same place."""
+"""Rewrites KIP-848 processes, so that processes with equal behavior in equal states have equal keys."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _rename_requests(process: Process) -> None:
     heartbeats = internals.consumer(member).heartbeats
     names = {member.context.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
     names.pop(None, None)
-    process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
+    process.heartbeats = [one._replace(number=names.get(one.number, STALE)) for one in process.heartbeats]
     process.late = [_restale(event) for event in process.late]
     heartbeats._open_joins = {AWAITED if one == heartbeats.in_flight else STALE for one in heartbeats._open_joins}
     heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
@@ -99,7 +99,7 @@ def _place_member(member: MemberCore, now: float) -> None:
     recent = confirmed_at is not None and now - confirmed_at < internals.consumer(member).heartbeats.interval_s
     internals.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
     if internals.consumer(member).state in SILENT:
-        # A join states what is subscribed then.
+        # A join contains the current subscription.
         internals.consumer(member)._sent_subscription, internals.consumer(member)._has_news = Subscription(), False
     internals.consumer(member)._leave_backoff.failures = 0
     internals.consumer(member)._fences.failures = min(internals.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)

@@ -1,7 +1,7 @@
-"""The hand-over of an instance id in an exploration: what must hold of it, and what of it looks alike.
+"""The hand-over of an instance id in an exploration: its invariants, and its canonical form.
 
-The announcements are at the explored coordinator, in the helper group. That a released id is no longer left to its
-successor is a step (`reserve_since`), because nothing has a length here.
+The announcements are at the explored coordinator, in the helper group. The end of the time in which a released id is
+reserved for its successor is a step (`reserve_since`), because times have no length here.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 LONG_AGO = -1000.0
 #: The numbers of the requests about announcements that a member awaits.
 OF_SUCCESSOR, OF_PREDECESSOR, OF_RESERVATIONS = 3, 4, 5
-#: The number of the present order to prepare for partitions.
+#: The number of the current order to prepare for partitions.
 WARM = 1
 _P, _S = PredecessorState, SuccessorState
 
 
 @dataclass(slots=True)
 class HandOverInvariants:
-    """What the invariants of hand-overs remember of one process."""
+    """The invariants of hand-overs of one process."""
 
     #: The holders to which it has announced itself in this join.
     requested: set[str] = field(default_factory=set)
     #: The successors for which it has released its id.
     served: set[str] = field(default_factory=set)
     state: PredecessorState = _P.HOLDING
-    #: Whether the first holder of this join was reported so late that it may be the newer process; None: none was.
+    #: Whether the first holder of this join was reported so late that it may be the newer process; None: no holder.
     is_unsure: bool | None = None
 
     def handled(self, process: Process, effects: tuple[Any, ...], *, is_newest: bool) -> None:
-        """The core handled an event; `is_newest`: it was not admitted since its application subscribed."""
+        """Check the effects of an event. `is_newest`: the member did not join since its application subscribed."""
         name, now = process.name, process.member.context.event.now
         predecessor = internals.predecessor(process.member)
         if internals.successor(process.member)._first_holder is None:
@@ -83,7 +83,7 @@ class HandOverInvariants:
         self.state = predecessor.state
 
     def _announced(self, process: Process, announcement: HandOverAnnouncement) -> None:
-        """The application is ready for all that the holder has, and with a fixed id there is one holder."""
+        """Check that the application is ready for the holder's partitions, and that a fixed id has one holder."""
         name, holder = process.name, internals.successor(process.member).holder
         check(
             not self.is_unsure, f"{name} announces itself to {announcement.predecessor}, which may be the newer process"
@@ -96,7 +96,7 @@ class HandOverInvariants:
 
 
 def canonicalise(process: Process, now: float) -> None:
-    """Rewrite what a process has of hand-overs."""
+    """Rewrite the hand-over state of a process."""
     claim = internals.consumer(process.member).claim
     _rename(process, claim.successor, claim.predecessor, claim._reservations)
     _place_successor(claim.successor, now)
@@ -110,14 +110,14 @@ def canonicalise(process: Process, now: float) -> None:
 
 
 def _rename(process: Process, successor: Successor, predecessor: Predecessor, reservations: Reservations) -> None:
-    """Number the requests, and the orders to prepare."""
+    """Rename the requests, and the orders to prepare."""
     names = {
         successor._awaited: OF_SUCCESSOR,
         predecessor._awaited: OF_PREDECESSOR,
         reservations._awaited: OF_RESERVATIONS,
     }
     names.pop(None, None)
-    # An answer that nothing waits for changes nothing.
+    # An answer without a waiter changes nothing.
     process.announcements = [
         one._replace(order=replace(one.order, request_id=names.get(one.order.request_id, STALE)))
         for one in process.announcements
@@ -162,5 +162,5 @@ def _place_predecessor(predecessor: Predecessor, now: float) -> None:
 
 
 def _place(moment: float, now: float) -> float:
-    """Whether this moment is long ago."""
+    """Return whether this time is long ago, as a canonical time."""
     return 0.0 if now - moment < RESERVED_S else LONG_AGO

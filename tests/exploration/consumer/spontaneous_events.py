@@ -15,10 +15,10 @@ LONG_AGO = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEvents(SpontaneousEvents):
-    """Sessions and rebalance timeouts end, the assignor's interval passes, and the group is lost."""
+    """The ends of sessions and rebalance timeouts, the interval of the assignor, and the loss of the group."""
 
     def spontaneous_events(self, coordinator: ConsumerCoordinator) -> Iterator[SpontaneousEvent]:
-        """The events that may occur next."""
+        """Return the events that may occur next."""
         group = coordinator.groups[GROUP]
         for member in group.members.values():
             about = (member.member_id,)
@@ -30,7 +30,7 @@ class ConsumerEvents(SpontaneousEvents):
         yield SpontaneousEvent("forget_group", budget="forget")
 
     def apply_event(self, coordinator: ConsumerCoordinator, event: SpontaneousEvent) -> list[Released]:
-        """Apply the event; no request waits for an answer."""
+        """Apply the event; it answers no waiting requests."""
         group = coordinator.groups[GROUP]
         match event.name:
             case "end_session":
@@ -44,7 +44,7 @@ class ConsumerEvents(SpontaneousEvents):
         return []
 
     def canonicalise(self, coordinator: ConsumerCoordinator) -> None:
-        """Put every time in its place."""
+        """Rewrite all times to canonical values."""
         group = coordinator.groups[GROUP]
         if group.assigned_at != LONG_AGO:
             group.assigned_at = 0.0 if coordinator.rules.assignment_interval_s > 0 else LONG_AGO
@@ -54,12 +54,12 @@ class ConsumerEvents(SpontaneousEvents):
                 member.rebalance_ends_at = TO_COME
 
     def unfinished(self, coordinator: ConsumerCoordinator, members: int) -> str | None:
-        """Why the group is not settled with so many members."""
+        """Return why the group is not settled with this number of members, or None."""
         group = coordinator.groups[GROUP]
         if len(group.members) != members or (members and not group.is_settled):
             return f"the coordinator is not done: {sorted(group.members)}"
         return None
 
     def key(self, coordinator: ConsumerCoordinator) -> Hashable:
-        """Everything that its answers follow from."""
+        """Return the state that determines its answers."""
         return key_of(coordinator)

@@ -1,4 +1,4 @@
-"""How a KIP-848 member's requests travel: on two connections (heartbeats, everything else), in order on each."""
+"""The delivery of a KIP-848 member's requests on two connections (heartbeats, other requests), in order on each."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from tests.exploration.cluster import AT_ONCE, Envelope
 from tests.exploration.consumer.canonical import canonicalise
 from tests.exploration.consumer.hand_over import LONG_AGO
 from tests.exploration.moves import Move
-from tests.exploration.process import NO_ANSWER, Beat, Call, Delivery, Process, Transport
+from tests.exploration.process import NO_ANSWER, Call, Delivery, HeartbeatCall, Process, Transport
 from tests.simulation import internals
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTransport(Transport):
-    """Heartbeats in order, one awaited at a time, and calls; reads of offsets wait for earlier requests."""
+    """Delivers heartbeats in order, one at a time, and calls; reads of offsets wait for earlier requests."""
 
     protocol: ClassVar = GroupProtocol.CONSUMER
 
     def canonicalise(self, process: Process) -> None:
-        """Rewrite the process to one that behaves alike."""
+        """Rewrite the process to the canonical process with equal behavior."""
         canonicalise(process)
 
     def moves(self, process: Process) -> Iterator[Move]:
-        """Heartbeats, and waiting for an instance id."""
-        if process.beats:
+        """Yield the moves of heartbeats, and of members that wait for an instance id."""
+        if process.heartbeats:
             yield Move("lose_heartbeat", budget="loss")
-            if process.beats[0].answer is not None:
+            if process.heartbeats[0].answer is not None:
                 yield Move("take_answer")
                 yield Move("take_answer_twice", budget="duplicate")
         if internals.waits_for_instance_since(process.member) == 0.0:
@@ -54,54 +54,54 @@ class ConsumerTransport(Transport):
     # ---- the network ----
 
     def send(self, process: Process, order: Any) -> None:
-        """Put a heartbeat on its way."""
-        process.beats.append(Beat(order.request_id, order.heartbeat))
+        """Send a heartbeat."""
+        process.heartbeats.append(HeartbeatCall(order.request_id, order.heartbeat))
 
     def take_answer(self, process: Process) -> None:
-        """The oldest heartbeat's answer arrives."""
-        process.feed(self._event_of(process, process.beats.pop(0)))
+        """Deliver the answer to the oldest heartbeat."""
+        process.feed(self._event_of(process, process.heartbeats.pop(0)))
 
     def take_answer_twice(self, process: Process) -> None:
-        """The oldest heartbeat's answer arrives, and will arrive once more."""
-        event = self._event_of(process, process.beats.pop(0))
+        """Deliver the answer to the oldest heartbeat, which will arrive once more."""
+        event = self._event_of(process, process.heartbeats.pop(0))
         process.late.append(event)
         process.feed(event)
 
-    def _event_of(self, process: Process, one: Beat) -> Any:
-        return process.event_of(SendHeartbeat(request_id=one.number, heartbeat=one.beat), one.answer)
+    def _event_of(self, process: Process, one: HeartbeatCall) -> Any:
+        return process.event_of(SendHeartbeat(request_id=one.number, heartbeat=one.heartbeat), one.answer)
 
     def lose_heartbeat(self, process: Process) -> None:
-        """The oldest heartbeat gets no answer in time."""
-        one = process.beats.pop(0)
+        """Let the oldest heartbeat time out."""
+        one = process.heartbeats.pop(0)
         if one.answer is None:
-            process.zombies.append(one.beat)
+            process.zombies.append(one.heartbeat)
         else:
             process.late.append(self._event_of(process, one))
         process.feed(HeartbeatFailed(request_id=one.number, reason=NO_ANSWER))
 
     def lose_all(self, process: Process) -> bool:
-        """No heartbeat is answered."""
-        number = len(process.beats)
+        """Lose all heartbeats; return whether there were any."""
+        number = len(process.heartbeats)
         for _ in range(number):
             self.lose_heartbeat(process)
         return number > 0
 
     def may_arrive_late(self, order: Any) -> bool:
-        """A late read changes nothing."""
+        """Return whether this is not a read, because late reads change nothing."""
         return isinstance(order, CommitOffsets | WriteAnnouncement)
 
-    # ---- what the coordinator did ----
+    # ---- actions of the coordinator ----
 
     def executed_heartbeat(self, process: Process, _: int, answer: Answer) -> None:
-        """The first heartbeat that the coordinator had not seen was handled by it."""
-        number = next(place for place, one in enumerate(process.beats) if one.answer is None)
-        process.beats[number] = process.beats[number]._replace(answer=answer)
+        """Add the answer to the oldest heartbeat that the coordinator had not handled."""
+        number = next(place for place, one in enumerate(process.heartbeats) if one.answer is None)
+        one = process.heartbeats[number] = process.heartbeats[number]._replace(answer=answer)
         process.forget_zombies(Heartbeat)
-        if self._is_join(process, process.beats[number].beat, answer) and process.shown is MemberState.JOINING:
+        if self._is_join(process, one.heartbeat, answer) and process.shown is MemberState.JOINING:
             process.invariants.is_excused = False
 
     def executed_zombie(self, process: Process, number: int, answer: Answer) -> None:
-        """A request that was given up was handled after all; a join ends the membership that the member knows."""
+        """Apply the handling of an abandoned request; a join ends the membership that the member knows."""
         if self._is_join(process, process.take_zombie(number), answer):
             process.invariants.is_excused = True
 
@@ -110,7 +110,7 @@ class ConsumerTransport(Transport):
         return is_join and request.member_id == internals.member_id(process.member)
 
     def executed_call(self, process: Process, _: int, reply: Answer) -> None:
-        """The first other request that the coordinator had not seen was handled by it; reads are answered at once."""
+        """Add the answer to the oldest unhandled request that is not a heartbeat; reads are answered at once."""
         number = next(place for place, one in enumerate(process.calls) if one.answer is None)
         order = process.calls[number].order
         process.forget_zombies(type(order))
@@ -118,35 +118,35 @@ class ConsumerTransport(Transport):
             process.calls.pop(number)
             process.feed(process.event_of(order, reply))
         else:
-            # A group that is not there has no holders, which is what the wire reports.
+            # The wire reports a missing group as a group without holders.
             is_unknown = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
             process.calls[number] = Call(order, Described(holders={}) if is_unknown else reply)
 
     def executed_announcement(self, process: Process, _: int, reply: Answer) -> None:
-        """The first request about announcements that the coordinator had not seen was handled by it."""
+        """Add the answer to the oldest request about announcements that the coordinator had not handled."""
         number = next(place for place, one in enumerate(process.announcements) if one.answer is None)
         process.forget_zombies(type(process.announcements[number].order))
         process.announcements[number] = process.announcements[number]._replace(answer=reply)
 
     def stop_reserving(self, process: Process) -> None:
-        """A successor had the time to take the id that was released for it."""
+        """End the time in which only a successor may take the id that was released for it."""
         internals.reserve_since(process.member, LONG_AGO)
 
     def hesitate(self, process: Process) -> None:
-        """The application subscribed so long ago that holders may be newer."""
+        """Let enough time pass since the subscription that holders may be newer."""
         internals.subscribe_at(process.member, LONG_AGO)
 
     def wait_too_long(self, process: Process) -> None:
-        """The holder of the instance id has been waited for longer than a session lasts."""
+        """Let the wait for the holder of the instance id exceed a session."""
         internals.wait_for_instance_since(process.member, LONG_AGO)
 
     # ---- requests ----
 
     def deliveries(self, process: Process) -> Iterator[Delivery]:
-        """The oldest request on each connection that the coordinator has not handled; a read waits for those before."""
-        beat = next((one.beat for one in process.beats if one.answer is None), None)
-        if beat is not None:
-            yield Delivery("executed_heartbeat", 0, Envelope(AT_ONCE, beat))
+        """Yield the oldest unhandled request on each connection; a read waits for earlier requests."""
+        heartbeat = next((one.heartbeat for one in process.heartbeats if one.answer is None), None)
+        if heartbeat is not None:
+            yield Delivery("executed_heartbeat", 0, Envelope(AT_ONCE, heartbeat))
         order = process.next_call
         is_first = bool(process.calls) and process.calls[0].answer is None
         if order is not None and (is_first or not isinstance(order, FetchCommitted)):
@@ -156,17 +156,17 @@ class ConsumerTransport(Transport):
             yield process.delivery_of_call(announcement, "executed_announcement")
 
     def unseen(self, process: Process) -> list[Any]:
-        """Heartbeats and commits."""
-        beats: list[Any] = [one.beat for one in process.beats if one.answer is None]
+        """Return the heartbeats and commits that the coordinator has not handled."""
+        heartbeats: list[Any] = [one.heartbeat for one in process.heartbeats if one.answer is None]
         calls = (*process.calls, *process.announcements)
-        return beats + [one.order for one in calls if one.answer is None and self.may_arrive_late(one.order)]
+        return heartbeats + [one.order for one in calls if one.answer is None and self.may_arrive_late(one.order)]
 
     def is_answered(self, process: Process) -> bool:
-        """Whether a heartbeat's answer is on its way."""
-        return any(one.answer is not None for one in process.beats)
+        """Return whether the answer to a heartbeat is in flight."""
+        return any(one.answer is not None for one in process.heartbeats)
 
     def should_not_have_ended(self, process: Process) -> bool:
-        """Return whether it never joined, lost no race, and did not wait in vain."""
+        """Return whether it never joined, lost no race, and did not exceed its wait."""
         invariants = process.invariants
         waited_in_vain = internals.waits_for_instance_since(process.member) == LONG_AGO
         return invariants.is_newest and invariants.takeovers == 0 and not waited_in_vain
