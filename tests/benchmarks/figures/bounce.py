@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import Figure, counted_in, log
-from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, Away, most
+from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, Recovery, most
 from tests.benchmarks.instances import StaticGroup
 from tests.benchmarks.samples import Check, Series, at_most, median_of, quotient
 
@@ -48,7 +48,7 @@ SIZES = (
 class Bounced:
     """The series of one side in a group of one size."""
 
-    away: Away
+    recovery: Recovery
     out_of_service: Series
 
     @classmethod
@@ -56,14 +56,14 @@ class Bounced:
         """Return the series without a measurement."""
         label = f"close to first record, {size}, {side.label}"
         return cls(
-            away=Away.of(side, f", {size}"),
+            recovery=Recovery.of(side, f", {size}"),
             out_of_service=Series(label=label, unit="s", is_ours=side.is_ours),
         )
 
     @property
     def series(self) -> tuple[Series, ...]:
         """Return all series."""
-        return (*self.away.series, self.out_of_service)
+        return (*self.recovery.series, self.out_of_service)
 
 
 def run(bench: Bench) -> Figure:
@@ -77,7 +77,7 @@ def run(bench: Bench) -> Figure:
         errors = _one_size(bench, size, bounced)
         series += [one for both in zip(*(each.series for each in bounced), strict=True) for one in both]
         checks += _checks(size, *bounced)
-        notes += [each.away.timeline() for each in bounced] + errors
+        notes += [each.recovery.timeline() for each in bounced] + errors
     return Figure(
         title="Rolling bounce: each static member is closed and restarted at once, one after the other",
         series=tuple(series),
@@ -97,8 +97,8 @@ def run(bench: Bench) -> Figure:
 
 def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
     pairs = (
-        (FROM_START, ours.away.from_start, raw.away.from_start),
-        (FROM_CONSTRUCTOR, ours.away.from_constructor, raw.away.from_constructor),
+        (FROM_START, ours.recovery.from_start, raw.recovery.from_start),
+        (FROM_CONSTRUCTOR, ours.recovery.from_constructor, raw.recovery.from_constructor),
     )
     ratios = [
         at_most(
@@ -111,7 +111,7 @@ def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
         for what, mine, theirs in pairs
         for name, of in (("median", median_of), ("worst", most))
     ]
-    return [*ours.away.nothing_moved(str(size)), *ratios]
+    return [*ours.recovery.nothing_moved(str(size)), *ratios]
 
 
 def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
@@ -121,7 +121,7 @@ def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
     with ExitStack() as stack:
         stack.enter_context(bench.streaming(topic, size.ticks_per_s, partitions=size.partitions))
         groups = [
-            stack.enter_context(StaticGroup(bench, each.away.side, topic, size.members, partitions=size.partitions))
+            stack.enter_context(StaticGroup(bench, each.recovery.side, topic, size.members, partitions=size.partitions))
             for each in bounced
         ]
         for group in groups:
@@ -133,7 +133,7 @@ def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
         ]
         bench.in_turns(bench.count(size.rounds, size.quick), *turns)
         return [
-            f"{each.away.side.label}, {size}: {error}"
+            f"{each.recovery.side.label}, {size}: {error}"
             for each, group in zip(bounced, groups, strict=True)
             for error in group.errors()
         ]
@@ -156,7 +156,7 @@ def _bounce(bounced: Bounced, group: StaticGroup, number: int, size: Size, chanc
         out_s = process.started_at + steps.first_record - leaving_at
         time.sleep(calm_s)
         movement = group.movement(before)
-        bounced.away.back(steps, movement)
+        bounced.recovery.add(steps, movement)
         bounced.out_of_service.add(out_s)
-        words = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
-        log(f"bounce: {size}, {bounced.away.side.label} {words}, {len(movement.partitions)} moved")
+        times = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
+        log(f"bounce: {size}, {bounced.recovery.side.label} {times}, {len(movement.partitions)} moved")

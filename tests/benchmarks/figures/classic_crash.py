@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import PARTITIONS, Figure
-from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, RECORDS_PER_S, Away, crash_in_turns
+from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, RECORDS_PER_S, Recovery, crash_in_turns
 from tests.benchmarks.samples import medians_at_most
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def run(bench: Bench) -> Figure:
     """Kill one of three members at random times, repeatedly, in groups of both sides in turns."""
     topic = bench.topic("classic-crash")
     config = {"group_protocol": "classic", "partition_assignment_strategy": _STRATEGY}
-    ours, raw = Away.of(bench.ours(**config)), Away.of(bench.raw(**config))
+    ours, raw = Recovery.of(bench.ours(**config)), Recovery.of(bench.raw(**config))
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
         errors = crash_in_turns(bench, topic, ours, raw)
     return Figure(

@@ -1,4 +1,4 @@
-"""From a constructor to the first record."""
+"""The time from a constructor to the first record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _RECORDS = 1_200
 _STEPS = ("constructed_s", "subscribed_s", "assigned_s", "first_record_s", "close_s")
-#: The bound for secured connections also.
+#: The bound also applies to secured connections.
 SLOWER_BY_S = 0.05
 MORE = "s more than raw"
 _TIMEOUT_S = 60.0
@@ -25,7 +25,7 @@ NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 
 
 def run(bench: Bench) -> Figure:
-    """Measure one member of a fresh group, 12 partitions with records, from the earliest."""
+    """Measure one member of a new group with 12 partitions, from the earliest record."""
     topic = bench.filled_topic("start", _RECORDS)
     sides = (bench.ours(), bench.raw(), bench.raw("raw classic", group_protocol="classic"))
     first = {side: side.series("first record", "s") for side in sides}
@@ -38,7 +38,7 @@ def run(bench: Bench) -> Figure:
         ),
     )
     return Figure(
-        title="Start: constructor to first record, one member of a fresh group, 12 partitions",
+        title="Start: constructor to first record, one member of a new group, 12 partitions",
         series=tuple(first.values()),
         checks=checks,
         notes=tuple(_timeline(series) for series in first.values()),
@@ -46,7 +46,7 @@ def run(bench: Bench) -> Figure:
 
 
 def measure_start(bench: Bench, side: Side, topic: str, series: Series, config: Mapping[str, str] = NO_CONFIG) -> None:
-    """Measure one start, with this configuration beyond the side's."""
+    """Measure one start, with this configuration in addition to that of the side."""
     with counted_in(series):
         job = first_record.Job(module=side.module, config={**bench.config(side), **config}, topic=topic)
         facts = run_worker("first_record", job, _TIMEOUT_S).facts
@@ -55,7 +55,7 @@ def measure_start(bench: Bench, side: Side, topic: str, series: Series, config: 
 
 
 def _timeline(series: Series) -> str:
-    """The medians of the steps on the way."""
+    """Return as text the medians of the steps until the first record."""
     steps = []
     for step in _STEPS:
         one = Series(label=step, unit="s")

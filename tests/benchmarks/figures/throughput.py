@@ -1,4 +1,4 @@
-"""How fast one consumer takes a million records."""
+"""The rate at which one consumer reads a million records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SAME_FETCHING = {"fetch_queue_backoff_ms": "5", "fetch_wait_max_ms": "100"}
 _RECORDS = 1_000_000
-"""In quick runs too: what fits into librdkafka's queue is not held up by its backoff."""
+"""Also in quick runs, because librdkafka's backoff does not delay records that fit into its queue."""
 
 _BYTES = 100
 _BATCH = 500
@@ -23,8 +23,8 @@ _TIMEOUT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
-    """One way to consume under one kind of settings, and how much faster ours must be."""
+class Comparison:
+    """One way to consume with one kind of settings, and the required ratio of the rates."""
 
     settings: str
     method: str
@@ -32,64 +32,64 @@ class Contest:
     factor: float
 
     def __str__(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         return f"{self.method}, {self.settings}"
 
 
-CONTESTS = (
-    Contest(settings="same fetch settings", method=f"consume({_BATCH})", batch=_BATCH, factor=1.0),
-    Contest(settings="same fetch settings", method="poll()", batch=0, factor=1.15),
-    Contest(settings="own defaults", method=f"consume({_BATCH})", batch=_BATCH, factor=5.0),
-    Contest(settings="own defaults", method="poll()", batch=0, factor=3.0),
+COMPARISONS = (
+    Comparison(settings="same fetch settings", method=f"consume({_BATCH})", batch=_BATCH, factor=1.0),
+    Comparison(settings="same fetch settings", method="poll()", batch=0, factor=1.15),
+    Comparison(settings="own defaults", method=f"consume({_BATCH})", batch=_BATCH, factor=5.0),
+    Comparison(settings="own defaults", method="poll()", batch=0, factor=3.0),
 )
 
 
 def run(bench: Bench) -> Figure:
-    """Drain one topic by both sides in turns."""
+    """Drain one topic with both sides in turns."""
     topic = bench.filled_topic("throughput", _RECORDS, _BYTES)
-    contests = [_measured_sides(bench, contest) for contest in CONTESTS]
+    comparisons = [_measured_sides(bench, comparison) for comparison in COMPARISONS]
     for number in range(bench.count(11, 1)):
-        for measured_sides in contests:
-            # The two of a contest follow each other directly, in turns: what else the machine does meets both.
+        for measured_sides in comparisons:
+            # One side follows the other directly and their order alternates, so that other load affects both.
             for one in measured_sides if number % 2 == 0 else reversed(measured_sides):
                 _drain(bench, one, topic, number)
-    pairs = [(ours.rate, raw.rate) for ours, raw in contests]
+    pairs = [(ours.rate, raw.rate) for ours, raw in comparisons]
     return Figure(
         title=f"Throughput: {_RECORDS:,} x {_BYTES} B from 12 partitions",
         series=(
-            *(one.rate for measured_sides in contests for one in measured_sides),
-            *(one.cost for measured_sides in contests for one in measured_sides),
+            *(one.rate for measured_sides in comparisons for one in measured_sides),
+            *(one.cost for measured_sides in comparisons for one in measured_sides),
         ),
-        checks=tuple(_check(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
+        checks=tuple(_check(comparison, *pair) for comparison, pair in zip(COMPARISONS, pairs, strict=True)),
         notes=(
-            "rates: from the return of the first call that brought records to that of the last",
+            "rates: from the return of the first call that returned records to the return of the last call",
             "CPU: user and system time of the whole process in the same span",
             "same fetch settings: fetch.queue.backoff.ms=5, fetch.wait.max.ms=100 on both sides",
-            "ours / raw: within a round the two follow each other directly",
-            "raw's defaults make it wait and not compute: a busy machine slows only ours in the comparison of defaults",
-            *(_as_text(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
+            "ours / raw: within a round, one side follows the other directly",
+            "with its defaults, raw mostly waits, so a busy machine slows only ours in the comparison of defaults",
+            *(_as_text(comparison, *pair) for comparison, pair in zip(COMPARISONS, pairs, strict=True)),
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSide:
-    """One side of a contest and its measurements."""
+    """One side of a comparison and its series."""
 
     side: Side
-    contest: Contest
+    comparison: Comparison
     rate: Series
     cost: Series
 
 
-def _measured_sides(bench: Bench, contest: Contest) -> tuple[MeasuredSide, MeasuredSide]:
-    config = SAME_FETCHING if contest.settings == "same fetch settings" else {}
+def _measured_sides(bench: Bench, comparison: Comparison) -> tuple[MeasuredSide, MeasuredSide]:
+    config = SAME_FETCHING if comparison.settings == "same fetch settings" else {}
     ours, raw = (
         MeasuredSide(
             side=side,
-            contest=contest,
-            rate=side.series(str(contest), "msg/s"),
-            cost=side.series(f"CPU: {contest}", "µs/msg"),
+            comparison=comparison,
+            rate=side.series(str(comparison), "msg/s"),
+            cost=side.series(f"CPU: {comparison}", "µs/msg"),
         )
         for side in (bench.ours(**config), bench.raw(**config))
     )
@@ -97,20 +97,20 @@ def _measured_sides(bench: Bench, contest: Contest) -> tuple[MeasuredSide, Measu
 
 
 def paired_ratios(ours: Series, raw: Series) -> list[float]:
-    """Ours by raw for each round that both have finished."""
+    """Return the ratio ours / raw for each round that both sides have finished."""
     by_round = {sample.detail["round"]: sample.value for sample in raw.samples}
     return [
         sample.value / by_round[sample.detail["round"]] for sample in ours.samples if sample.detail["round"] in by_round
     ]
 
 
-def _check(contest: Contest, ours: Series, raw: Series) -> Check:
-    bound = f"{contest}: median of ours / raw at least {contest.factor}"
-    return ratio_at_least(bound, paired_ratios(ours, raw), contest.factor, [ours, raw])
+def _check(comparison: Comparison, ours: Series, raw: Series) -> Check:
+    bound = f"{comparison}: median of ours / raw at least {comparison.factor}"
+    return ratio_at_least(bound, paired_ratios(ours, raw), comparison.factor, [ours, raw])
 
 
-def _as_text(contest: Contest, ours: Series, raw: Series) -> str:
-    return f"{contest}, ours / raw: {' '.join(format(one, '.2f') for one in paired_ratios(ours, raw))}"
+def _as_text(comparison: Comparison, ours: Series, raw: Series) -> str:
+    return f"{comparison}, ours / raw: {' '.join(format(one, '.2f') for one in paired_ratios(ours, raw))}"
 
 
 def _drain(bench: Bench, one: MeasuredSide, topic: str, number: int) -> None:
@@ -120,12 +120,12 @@ def _drain(bench: Bench, one: MeasuredSide, topic: str, number: int) -> None:
             config=bench.config(one.side),
             topic=topic,
             expected=_RECORDS,
-            batch=one.contest.batch,
+            batch=one.comparison.batch,
             partitions=PARTITIONS,
         )
         facts = run_worker("drain", job, _TIMEOUT_S).facts
         if not facts["is_complete"]:
-            raise WorkerFailedError(f"{_RECORDS} came, but not each record once: {facts}")
+            raise WorkerFailedError(f"{_RECORDS} records were read, but not each record once: {facts}")
         rate, cost = facts["count"] / facts["wall_s"], facts["cpu_s"] / facts["count"] * 1e6
         one.rate.add(rate, round=number, **facts)
         one.cost.add(cost, round=number)
