@@ -268,7 +268,7 @@ def longest_gaps(records: Iterable[Record], began_at: float, ended_at: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How often records were handled."""
+    """The numbers of lost and duplicate records."""
 
     lost: int
     duplicates: int

@@ -29,7 +29,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
-        """How many records its replacement may handle again."""
+        """The number of records that its replacement may handle again."""
         return len(self.handled) - self.committed
 
 

@@ -25,7 +25,7 @@ _PACKAGES = ("confluent-kafka", "consumer-membership", "kio")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """Where and how a run was made."""
+    """The environment and the settings of a run."""
 
     began: str
     broker: str

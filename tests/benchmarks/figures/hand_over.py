@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MEDIAN_S, WORST_S = 0.1, 0.3
 POOL, WAIT, RESTART = "pool", "wait", "restart"
-"""How the successor gets the id: it waits for a free id of a pool, waits for this id, or joins after the leave."""
+"""The ways of the successor: it waits for a free id of a pool, waits for this id, or joins after the leave."""
 
 _MEMBERS = 3
 _TICKS_PER_S = 50.0

@@ -84,7 +84,7 @@ _CLOCKS = frozenset({Fault.CLOCK, Fault.SUSPENDED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """How the two members of a round belong to their group."""
+    """The protocol of the two members of a round, and whether they are static."""
 
     protocol: str
     is_static: bool

@@ -96,7 +96,7 @@ class Size:
 
     @property
     def ticks_per_s(self) -> float:
-        """How many times in a second each partition receives records."""
+        """The rate of writes to each partition, each with `burst` records."""
         return self.records_per_s / self.partitions / self.burst
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ public class OwnerRun implements ConsumerRebalanceListener {
             config.put(words[place].substring(0, at), words[place].substring(at + 1));
         }
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
-        owner.say("ready", "");
+        owner.report("ready", "");
         if (!"subscribe".equals(orders.readLine())) {
             return;
         }
@@ -65,14 +65,14 @@ public class OwnerRun implements ConsumerRebalanceListener {
         KafkaConsumer<byte[], byte[]> consumer =
             new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.subscribe(List.of(topic), this);
-        say("subscribed", "");
+        report("subscribed", "");
         try {
             while (!isEnding) {
                 for (ConsumerRecord<byte[], byte[]> ignored : consumer.poll(Duration.ofMillis(50))) {
                     List<Double> moments = tenures.get(tenures.size() - 1);
                     moments.add(now());
                     if (moments.size() == 1) {
-                        say("began", "");
+                        report("began", "");
                     }
                     Thread.sleep(paceMs);
                 }
@@ -80,7 +80,7 @@ public class OwnerRun implements ConsumerRebalanceListener {
         } catch (org.apache.kafka.common.KafkaException error) {
             errors.add(error.getClass().getSimpleName());
         }
-        say("handed", ", \"tenures\": " + tenures + ", \"errors\": ["
+        report("handed", ", \"tenures\": " + tenures + ", \"errors\": ["
             + errors.stream().map(one -> "\"" + one + "\"").collect(Collectors.joining(", ")) + "]");
         while (!isEnding) {
             Thread.sleep(100);
@@ -91,14 +91,14 @@ public class OwnerRun implements ConsumerRebalanceListener {
     public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
         if (!partitions.isEmpty()) {
             tenures.add(new ArrayList<>());
-            say("assigned", "");
+            report("assigned", "");
         }
     }
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
         if (!partitions.isEmpty()) {
-            say("released", "");
+            report("released", "");
         }
     }
 
@@ -106,8 +106,8 @@ public class OwnerRun implements ConsumerRebalanceListener {
         return System.nanoTime() / 1e9 + clockOffset;
     }
 
-    private void say(String word, String facts) {
-        System.out.printf("{\"event\": \"%s\", \"at\": %.6f%s}%n", word, now(), facts);
+    private void report(String event, String facts) {
+        System.out.printf("{\"event\": \"%s\", \"at\": %.6f%s}%n", event, now(), facts);
         System.out.flush();
     }
 }

@@ -77,7 +77,7 @@ public class OwnershipRun implements ConsumerRebalanceListener {
             first.partitionsFor(words[0]);
         }
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
-        owner.say("ready", "");
+        owner.report("ready", "");
         if (!"subscribe".equals(orders.readLine())) {
             return;
         }
@@ -107,7 +107,7 @@ public class OwnershipRun implements ConsumerRebalanceListener {
     private void work(Map<String, Object> config, String topic) {
         KafkaConsumer<byte[], byte[]> consumer = consumer(config);
         consumer.subscribe(List.of(topic), this);
-        say("subscribed", "");
+        report("subscribed", "");
         try {
             while (!isEnding) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
@@ -117,11 +117,11 @@ public class OwnershipRun implements ConsumerRebalanceListener {
         } catch (KafkaException error) {
             errors.add(error.getClass().getSimpleName());
         }
-        say("leaving", "");
+        report("leaving", "");
         consumer.close();
-        say("left", "");
+        report("left", "");
         over.addAll(current.values());
-        say("periods", ", \"rows\": " + over + ", \"errors\": ["
+        report("periods", ", \"rows\": " + over + ", \"errors\": ["
             + errors.stream().map(one -> "\"" + one + "\"").collect(Collectors.joining(", ")) + "]");
     }
 
@@ -141,34 +141,34 @@ public class OwnershipRun implements ConsumerRebalanceListener {
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-        giveUp("revoked", partitions);
+        release("revoked", partitions);
     }
 
     @Override
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
-        giveUp("lost", partitions);
+        release("lost", partitions);
     }
 
-    private void giveUp(String word, Collection<TopicPartition> partitions) {
+    private void release(String event, Collection<TopicPartition> partitions) {
         for (TopicPartition partition : partitions) {
             Period period = current.remove(partition.partition());
             if (period != null) {
                 over.add(period);
             }
         }
-        report(word, partitions);
+        report(event, partitions);
     }
 
-    private void report(String word, Collection<TopicPartition> partitions) {
-        say(word, ", \"partitions\": " + partitions.stream().map(TopicPartition::partition).collect(Collectors.toList()));
+    private void report(String event, Collection<TopicPartition> partitions) {
+        report(event, ", \"partitions\": " + partitions.stream().map(TopicPartition::partition).collect(Collectors.toList()));
     }
 
     private static double now() {
         return System.nanoTime() / 1e9;
     }
 
-    private void say(String word, String facts) {
-        System.out.printf("{\"event\": \"%s\", \"at\": %.6f%s}%n", word, now(), facts);
+    private void report(String event, String facts) {
+        System.out.printf("{\"event\": \"%s\", \"at\": %.6f%s}%n", event, now(), facts);
         System.out.flush();
     }
 }
