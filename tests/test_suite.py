@@ -17,7 +17,7 @@ from tests.support.order import SPARK_SESSION
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 #: The fixtures through which a test requests a broker.
-BROKERS = {"broker_pool", "kafka_broker", "kafka", "broker", "ground"}
+BROKERS = {"broker_pool", "kafka_broker", "kafka", "broker", "environment"}
 
 
 def imports(path: Path) -> Iterator[str]:

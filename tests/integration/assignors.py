@@ -1,4 +1,4 @@
-"""Assignors as users write them: good ones, one that raises, one that forgets partitions, and one that blocks."""
+"""Assignors of users: correct ones, one that raises, one that omits partitions, and one that blocks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from consumer_membership.types import TopicPartition
 
 
 class Alphabetical:
-    """Deals the partitions out in the order of member ids."""
+    """Assigns the partitions in turn, in the order of member ids."""
 
     name = "alphabetical"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
-        """Tell the leader nothing."""
+        """Return no user data."""
         del topics, owned, generation
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[tuple[str, int]]]:
-        """Each partition to the next subscriber."""
+        """Assign each partition to the next subscriber."""
         shares: dict[str, list[TopicPartition]] = {member_id: [] for member_id in sorted(subscriptions)}
         for topic in sorted(topics.partitions):
             subscribers = [member_id for member_id in shares if topic in subscriptions[member_id].topics]
@@ -38,18 +38,18 @@ class Raising(Alphabetical):
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[tuple[str, int]]]:
-        """Raise what a mistake raises."""
+        """Raise an error."""
         del topics, subscriptions
         raise KeyError("the lag of a partition")
 
 
 class Incomplete(Alphabetical):
-    """Forgets each topic's last partition."""
+    """Omits the last partition of each topic."""
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[tuple[str, int]]]:
-        """All but the last."""
+        """Assign all partitions except the last one of each topic."""
         fewer = Topics(partitions={topic: count - 1 for topic, count in topics.partitions.items()})
         return super().assign(fewer, subscriptions)
 
@@ -65,7 +65,7 @@ class Blocking(CooperativeStickyAssignor):
         self.is_blocked = threading.Event()
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-        """The user data of cooperative-sticky, as soon as `may_return` is set."""
+        """Return the user data of cooperative-sticky when `may_return` is set."""
         if not self.may_return.is_set():
             self.is_blocked.set()
             self.may_return.wait()

@@ -8,17 +8,17 @@ import pytest
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.consumer import claim
-from tests.integration.grounds import MODES, SOME, VERSIONS, Ground
+from tests.integration.environments import MODES, SOME, VERSIONS, Environment
 from tests.support.brokers import RunBrokers
 from tests.support.versions import NEWEST, OLDEST
 from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(params=SOME)
-def ground(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Ground:
-    """Brokers and ways to be a member; a test that needs others names them (`on`)."""
+def environment(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Environment:
+    """The default environments; a test that needs others selects them with `on`."""
     version, _, mode = str(request.param).partition("-")
-    return Ground(broker=broker_pool.shared(VERSIONS[version]), mode=MODES[mode])
+    return Environment(broker=broker_pool.shared(VERSIONS[version]), mode=MODES[mode])
 
 
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
@@ -36,7 +36,7 @@ def own_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Itera
 
 @pytest.fixture(autouse=True)
 def late_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let members of this process learn late of an older holder: a busy machine can need longer than 2 s for a join.
+    """Treat a holder that members of this process learn of late as older: a join can take over 2 s on a busy machine.
 
     A test starts the newest holder last. Members in other processes keep the time of 2 s.
     """

@@ -1,4 +1,4 @@
-"""The environments of level 5: a broker, and a way to be a member on it."""
+"""The environments of level 5: a broker, and the protocol and strategy of its members."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.versions import NEWEST, OLDEST
 
-#: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
+#: The modes of members, as settings of a `Worker`. Without settings, group.protocol=auto selects the consumer protocol.
 CONSUMER: Mapping[str, object] = MappingProxyType({})
-#: Classic members look after new topics often, or the tests would wait for minutes.
+#: Classic members refresh their metadata often, because tests would otherwise wait minutes for new topics.
 _CLASSIC = {"group_protocol": "classic", "topic_metadata_refresh_interval_ms": 300}
 EAGER: Mapping[str, Any] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
 COOPERATIVE: Mapping[str, Any] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """A broker and a way to be a member on it."""
+class Environment:
+    """A broker, and the protocol and strategy of its members."""
 
     broker: Broker
     mode: Mapping[str, Any]
 
     @property
     def is_classic(self) -> bool:
-        """Whether the members are classic ones."""
+        """Whether the members use the classic protocol."""
         return self.mode is not CONSUMER
 
     @property
     def is_eager(self) -> bool:
-        """Whether everything is given up before each rebalance."""
+        """Whether members revoke all partitions before each rebalance."""
         return self.mode is EAGER
 
     @property
@@ -48,7 +48,7 @@ class Ground:
         return self.broker.bootstrap_servers
 
     def topic(self, partitions: int = 12, name: str = "topic") -> str:
-        """A new topic."""
+        """Create a topic."""
         return create_topic(self.bootstrap_servers, unique(name), partitions)
 
     def member(
@@ -59,18 +59,18 @@ class Ground:
         handle: Callable[[Consumer, Message], None] | None = None,
         **config: object,
     ) -> Worker:
-        """A member of this kind, in a thread."""
+        """Return a member of this mode, in a thread."""
         return Worker(self.bootstrap_servers, group, topics, on_call, handle, **{**self.mode, **config})
 
 
 VERSIONS = {"oldest": OLDEST, "newest": NEWEST}
 MODES = {"consumer": CONSUMER, "eager": EAGER, "cooperative": COOPERATIVE}
-#: Each protocol on both brokers, each strategy on one.
+#: Each protocol on both brokers, and each strategy on one broker.
 SOME = ("newest-consumer", "oldest-consumer", "newest-cooperative", "oldest-eager")
 EVERY = (*SOME, "newest-eager", "oldest-cooperative")
 CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
 
 
-def on(*grounds: str) -> pytest.MarkDecorator:
-    """Run the test on these grounds."""
-    return pytest.mark.parametrize("ground", grounds, indirect=True)
+def on(*environments: str) -> pytest.MarkDecorator:
+    """Run the test in these environments."""
+    return pytest.mark.parametrize("environment", environments, indirect=True)

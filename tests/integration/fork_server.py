@@ -1,6 +1,6 @@
-"""Makes the processes of the tests: one that has imported everything and does nothing but fork.
+"""The fork server of the tests: it has imported all modules of its children, and starts each child by a fork.
 
-A start takes 10 ms so, and not a second. Each child is a process like any other; its stdout and stderr are given to it.
+A start therefore takes 10 ms and not a second. Children receive their stdout and stderr as arguments.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import sys
 from typing import Protocol
 
-NURSERY = multiprocessing.get_context("forkserver")
-# There is one such server in a process, so all that any child needs is named here.
-NURSERY.set_forkserver_preload(
+FORK_SERVER = multiprocessing.get_context("forkserver")
+# A process has one fork server, so this list contains the modules of all children.
+FORK_SERVER.set_forkserver_preload(
     [
         "pytest",
         "kafka",
@@ -24,14 +24,14 @@ NURSERY.set_forkserver_preload(
 
 
 class Descriptor(Protocol):
-    """A file descriptor on its way to a child (`multiprocessing.reduction.DupFd`)."""
+    """A file descriptor that is sent to a child (`multiprocessing.reduction.DupFd`)."""
 
     def detach(self) -> int:
-        """The descriptor's number in the new process."""
+        """Return the descriptor's number in the new process."""
 
 
-def take_up(**streams: Descriptor) -> None:
-    """In a child: have these in the place of stdin, stdout or stderr."""
+def redirect(**streams: Descriptor) -> None:
+    """Replace stdin, stdout or stderr of a child with these descriptors."""
     for place, name in enumerate(("stdin", "stdout", "stderr")):
         if name in streams:
             given = streams[name].detach()

@@ -1,4 +1,4 @@
-"""A group on a real broker, its members one after the other, and the records that each of them received."""
+"""A group on a real broker, its successive members, and the records that each of them received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.devbroker import Broker
-from tests.integration.grounds import CONSUMER
+from tests.integration.environments import CONSUMER
 from tests.integration.offsets import committed
 from tests.integration.victim import Victim
 from tests.support.consumer_thread import Worker
@@ -19,7 +19,7 @@ from tests.support.kafka import create_topic, produce, unique
 from tests.support.victim import Point
 
 PARTITIONS = 12
-#: How many records one production adds to each partition.
+#: The number of records that `produce` adds to each partition.
 DEPTH = 10
 VICTIM = "victim"
 #: Longer than any test: only the test or a revocation commits.
@@ -28,14 +28,14 @@ NEVER_MS = 600_000
 
 @dataclass(slots=True)
 class GroupUnderTest:
-    """A topic, a group, its members one after the other, and the records that each of them received."""
+    """A topic, a group, its successive members, and the records that each of them received."""
 
     broker: Broker
     topic: str
     group_id: str
     folder: Path
     members: ExitStack
-    #: The membership options of its members (`grounds`).
+    #: The membership options of its members (`environments`).
     mode: Mapping[str, object] = field(default_factory=lambda: CONSUMER)
     victims: list[Victim] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
@@ -78,14 +78,14 @@ class GroupUnderTest:
     # ---- records ----
 
     def produce(self) -> None:
-        """DEPTH records more in each partition, numbered on."""
+        """Write DEPTH more records with consecutive numbers to each partition."""
         count = PARTITIONS * DEPTH
         pairs = [(None, str(self.produced + number).encode()) for number in range(count)]
         produce(self.broker.bootstrap_servers, self.topic, pairs)
         self.produced += count
 
     def leave_uncommitted(self, victim: Victim, *, held: int) -> None:
-        """Have it commit DEPTH records of each of its partitions, and receive DEPTH more of each."""
+        """Make it commit DEPTH records of each of its partitions, and receive DEPTH more of each."""
         self.produce()
         victim.wait(lambda a: len(a.records) == held * DEPTH, "the first records")
         assert set(victim.commit().values()) == {DEPTH}
@@ -94,17 +94,17 @@ class GroupUnderTest:
 
     @property
     def depth(self) -> int:
-        """How many records each partition has."""
+        """The number of records in each partition."""
         return self.produced // PARTITIONS
 
     def seen(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) was delivered to an application."""
+        """Return how often each (partition, offset) was delivered to an application."""
         seen = Counter((p, o) for victim in self.victims for p, o, _ in victim.account.records)
         seen.update((p, o) for worker in self.workers for _, p, o, _ in worker.notes.records)
         return seen
 
     def numbers(self) -> set[int]:
-        """The numbers of the records that were delivered to an application."""
+        """Return the numbers of the records that were delivered to an application."""
         numbers = {number for victim in self.victims for _, _, number in victim.account.records}
         return numbers | {int(value) for worker in self.workers for *_, value in worker.notes.records}
 
@@ -112,12 +112,12 @@ class GroupUnderTest:
         """Return the committed offsets after this process was killed: its records beyond them may be redelivered."""
         offsets = self.committed()
         for known in victim.account.commits:
-            assert all(offsets[p] >= at for p, at in known.items()), "a commit that was answered is there"
+            assert all(offsets[p] >= at for p, at in known.items()), "a confirmed commit is missing"
         self.expected_repeats.update((p, o) for p, o, _ in victim.account.records if o >= offsets[p])
         return offsets
 
     def wait_for_all_records(self, victim: Victim) -> None:
-        """Wait until each record was delivered; `victim` is the member that is alive."""
+        """Wait until each record was delivered; `victim` is the current process."""
         victim.wait(lambda a: not self.missing_of(a.owned), "all records of its partitions")
         for worker in self.workers:
             worker.wait(lambda w: not self.missing_of(partitions_of(w)), "all records of its partitions")
@@ -129,21 +129,21 @@ class GroupUnderTest:
     # ---- the coordinator's state ----
 
     def committed(self) -> dict[int, int]:
-        """The committed offset of each partition."""
+        """Return the committed offset of each partition."""
         return committed(self.broker, self.group_id, self.topic, PARTITIONS)
 
     def describe(self) -> GroupDescription:
-        """The group as its coordinator knows it."""
+        """Return the coordinator's description of the group."""
         return GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group_id).group
 
     def target(self, described: GroupDescription) -> frozenset[int]:
-        """The target assignment of the member with the victim's instance id."""
+        """Return the target assignment of the member with the victim's instance id."""
         (member,) = [member for member in described.members if member.instance_id == VICTIM]
         assert member.target is not None
         return frozenset(partition for _, partition in member.target)
 
     def check(self) -> None:
-        """No record is lost, and twice came exactly what the killed processes had not committed."""
+        """Check that no record is lost, and that exactly the uncommitted records of killed processes are repeated."""
         seen = self.seen()
         assert self.numbers() == set(range(self.produced))
         assert Counter({place: count - 1 for place, count in seen.items() if count > 1}) == self.expected_repeats
@@ -151,7 +151,7 @@ class GroupUnderTest:
 
 @contextmanager
 def new_group(broker: Broker, folder: Path, mode: Mapping[str, object] = CONSUMER) -> Iterator[GroupUnderTest]:
-    """A new topic and a new group; its members are ended with it."""
+    """Yield a new group with a new topic; its members end with the context."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     with ExitStack() as members:
         yield GroupUnderTest(
@@ -160,5 +160,5 @@ def new_group(broker: Broker, folder: Path, mode: Mapping[str, object] = CONSUME
 
 
 def partitions_of(worker: Worker) -> frozenset[int]:
-    """The numbers of its partitions."""
+    """Return the numbers of the member's partitions."""
     return frozenset(partition for _, partition in worker.owned)

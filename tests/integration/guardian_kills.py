@@ -1,4 +1,4 @@
-"""What the others see when a member with a guardian dies."""
+"""The kill of a member with a guardian, and the members that the coordinator counts."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import has_ended, pss_bytes
 from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
 
-#: group.consumer.session.timeout.ms of a broker by default.
+#: The broker's default of group.consumer.session.timeout.ms.
 SESSION_S = 45.0
 
 
 def members(broker: Broker, group: str) -> int:
-    """How many members the coordinator counts."""
+    """Return the number of members at the coordinator."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     described = admin.describe_consumer_groups([group])[group].result()
     assert described.state is not ConsumerGroupState.UNKNOWN
     return len(described.members)
 
 
-def said_at_its_death(one: ConsumerProcess, two: ConsumerProcess, group: str) -> str:
-    """Kill the first of two members that share twelve partitions; its guardian's words, once the other has them all."""
+def guardian_log_after_kill(one: ConsumerProcess, two: ConsumerProcess, group: str) -> str:
+    """Kill the first of two members with twelve partitions; return the end of its guardian's log line.
+
+    Return when the other member owns all partitions.
+    """
     two.settled(6)
     member_id = one.settled(6).member_id
     guardian = one.guardian()
     assert guardian.net_connections("inet") == []
     assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
     one.kill()
-    # Long before the session would end otherwise.
+    # Long before the end of the session.
     two.settled(12, SOONER_THAN_A_SESSION_S)
     wait_until(lambda: has_ended(guardian), "the guardian's end")
     (line,) = one.guardian_lines()
-    whose, died, words = line.partition(f" its process {one.process.pid} died; ")
+    member, died, outcome = line.partition(f" its process {one.process.pid} died; ")
     assert died
-    assert whose.endswith(f"member {member_id} of group {group}:")
-    return words
+    assert member.endswith(f"member {member_id} of group {group}:")
+    return outcome

@@ -1,4 +1,4 @@
-"""The example for Kubernetes with a handler that hangs once: at the first record that orders it."""
+"""The example for Kubernetes with a handler that hangs once, at the first record with the value `hang`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import orders  # type: ignore[import-not-found]
 
 
 def handle(message: Message) -> None:
-    """As the example's, but for that record."""
+    """Handle a record as the example does, but hang at the first record with the value `hang`."""
     hung = Path(os.environ["HUNG"])
     if message.value() == b"hang" and not hung.exists():
         hung.touch()

@@ -28,13 +28,13 @@ Program: TypeAlias = Callable[[AnyClass, Settings, str], Seen]
 
 
 class Handled:
-    """What a program handled, by partition: the order between partitions is not defined."""
+    """The records that a program handled, by partition, because the order between partitions is not defined."""
 
     def __init__(self) -> None:
         self.records: dict[int, list[tuple[object, ...]]] = {number: [] for number in range(PARTITIONS)}
 
     def add(self, message: Message) -> None:
-        """Handle a record: note every field that a program can read."""
+        """Add every field of a record that a program can read."""
         kind, at = message.timestamp()
         self.records[message.partition() or 0].append(
             (
@@ -59,13 +59,13 @@ class Handled:
 
 
 def positions(partitions: list[TopicPartition]) -> list[tuple[object, ...]]:
-    """Partitions in a comparable form."""
+    """Return partitions in a comparable form."""
     fields = [(one.topic, one.partition, one.offset, one.metadata, one.leader_epoch, one.error) for one in partitions]
     return sorted(fields, key=lambda field: field[:2])
 
 
 def all_of(topic: str, offset: int = -1001) -> list[TopicPartition]:
-    """Every partition of the topic."""
+    """Return every partition of the topic, at this offset."""
     return [TopicPartition(topic, number, offset) for number in range(PARTITIONS)]
 
 
@@ -111,7 +111,7 @@ def skip_falsy_messages(kind: AnyClass, settings: Settings, topic: str) -> Seen:
 
 
 def end_at_the_last_record(kind: AnyClass, settings: Settings, topic: str) -> Seen:
-    """A job with `enable.partition.eof` reads what is there, and ends."""
+    """A job with `enable.partition.eof` reads the existing records, and ends."""
     consumer, handled = kind(settings | {"enable.partition.eof": True}), Handled()
     ends: dict[int, object] = {}
     consumer.subscribe([topic])
@@ -243,7 +243,7 @@ def start_elsewhere_in_on_assign(kind: AnyClass, settings: Settings, topic: str)
 
 
 def commit_in_on_revoke(kind: AnyClass, settings: Settings, topic: str) -> Seen:
-    """Commit the handled offsets by hand when the partitions go."""
+    """Commit the handled offsets explicitly when the partitions are revoked."""
     consumer, handled, calls = kind(settings | {"enable.auto.commit": False}), Handled(), []
     next_offsets: dict[int, int] = {}
 
@@ -285,7 +285,7 @@ def pause_while_busy(kind: AnyClass, settings: Settings, topic: str) -> Seen:
 
 
 def seek_back(kind: AnyClass, settings: Settings, topic: str) -> Seen:
-    """Read everything, and go back to where the trouble began."""
+    """Read all records, and seek back to an earlier one."""
     consumer, first, second = kind(settings | {"enable.auto.commit": False}), Handled(), Handled()
     consumer.subscribe([topic])
     while not first.is_complete:
@@ -303,7 +303,7 @@ def seek_back(kind: AnyClass, settings: Settings, topic: str) -> Seen:
 
 
 def assign_without_subscription(kind: AnyClass, settings: Settings, topic: str) -> Seen:
-    """Assign partitions by hand from an offset, and commit to the group all the same."""
+    """Assign partitions explicitly from an offset, and commit to the group."""
     consumer, handled = kind(settings | {"enable.auto.commit": False}), Handled()
     consumer.assign(all_of(topic, 10))
     while not handled.is_complete:

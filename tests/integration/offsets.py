@@ -1,4 +1,4 @@
-"""What a group has committed."""
+"""The committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHARDS = 8
 
 
 def shard(group: str) -> int:
-    """The partition of the offsets topic that holds a group: Java's hash of its id."""
+    """Return the partition of the offsets topic that contains a group, by Java's hash of its id."""
     code = 0
     for letter in group:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
@@ -21,7 +21,7 @@ def shard(group: str) -> int:
 
 
 def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """The committed offset of each partition, asked for without being a member."""
+    """Return the committed offset of each partition, requested by a client that is not a member."""
     reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     try:
         found = reader.committed([Partition(topic, p) for p in range(partitions)], timeout=PATIENCE_S)

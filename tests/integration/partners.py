@@ -1,7 +1,7 @@
-"""Groups of many clients' members: each in a process of its own (`tests.support.partners`), and the books on all.
+"""Groups with members of several clients, each in its own process (`tests.support.partners`), and checks of all.
 
-The checks hold with any leader: each partition has one owner and never two, every member continues where
-the coordinator's committed offsets are, and each record is delivered.
+The checks are valid with any leader: each partition has one owner and never two, every member continues at the
+committed offset, and each record is delivered.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import ConsumerGroupDescription
 
-from tests.integration.nursery import NURSERY, Descriptor, take_up
+from tests.integration.fork_server import FORK_SERVER, Descriptor, redirect
 from tests.support.partners.__main__ import live
 from tests.support.partners.books import Account, Report, double_owners, repetitions
 from tests.support.partners.life import Client, Lifetime, Strategy
 from tests.support.partners.reporting import now_ms
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: On a busy machine six processes, one of them a JVM, take long to start.
+#: The start of six processes, one of them a JVM, takes long on a busy machine.
 PARTNERS_S = 90.0
 
 
 def _live(life: Lifetime, stdout: Descriptor, stderr: Descriptor) -> None:
-    take_up(stdout=stdout, stderr=stderr)
+    redirect(stdout=stdout, stderr=stderr)
     live(life)
 
 
 class Partner:
-    """One process; killed at the latest when its context is left. Its log goes to a file in `folder`."""
+    """One process, which is killed at the end of its context. Its log is written to a file in `folder`."""
 
     def __init__(self, life: Lifetime, folder: Path) -> None:
         self.life = life
         self.account = Account()
         self.changed = threading.Condition()
         self._log = folder / f"{life.client_id}.log"
-        reports, says = os.pipe()
+        reports, output = os.pipe()
         with self._log.open("wb") as log:
-            self.process = NURSERY.Process(target=_live, args=(life, DupFd(says), DupFd(log.fileno())))
+            self.process = FORK_SERVER.Process(target=_live, args=(life, DupFd(output), DupFd(log.fileno())))
             self.process.start()
-        os.close(says)
-        self._ear = threading.Thread(target=self._hear, args=(os.fdopen(reports, "rb"),), daemon=True)
-        self._ear.start()
+        os.close(output)
+        self._reader = threading.Thread(target=self._read, args=(os.fdopen(reports, "rb"),), daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +58,7 @@ class Partner:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def _hear(self, stdout: IO[bytes]) -> None:
+    def _read(self, stdout: IO[bytes]) -> None:
         with stdout:
             for line in stdout:
                 with self.changed:
@@ -79,78 +79,78 @@ class Partner:
 
     @property
     def owned(self) -> frozenset[int]:
-        """What it has, by its own words."""
+        """The partitions that it reports as owned."""
         return self.account.owned
 
     def records(self) -> Counter[tuple[int, int]]:
-        """How often it was given each (partition, offset)."""
+        """Return how often it received each (partition, offset)."""
         with self.changed:
             return self.account.records.copy()
 
     def ask_to_leave(self) -> None:
-        """SIGTERM: it leaves its group and ends; not before it listens to that."""
-        self.wait(lambda a: bool(a.reports), "its first word")
+        """Send SIGTERM, after which it leaves its group and ends; wait until it handles the signal."""
+        self.wait(lambda a: bool(a.reports), "its first report")
         self.process.terminate()
 
     def left(self) -> None:
-        """Wait for the end of a partner that was asked to leave; it must have left in good order."""
+        """Wait for the end of a partner that received SIGTERM, and check that it left its group."""
         self.wait(lambda a: a.is_closed, "its leaving")
         self.process.join(PARTNERS_S)
         assert self.process.exitcode == 0, str(self)
 
     def leave(self) -> None:
-        """Have it leave its group, and wait for its end."""
+        """Make it leave its group, and wait for its end."""
         self.ask_to_leave()
         self.left()
 
     def withhold(self) -> None:
-        """SIGUSR1: it commits no more."""
+        """Send SIGUSR1, after which it no longer commits."""
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGUSR1)
-        self.wait(lambda a: a.withholds, "its commits being withheld")
+        self.wait(lambda a: a.withholds, "the end of its commits")
 
     def kill(self) -> None:
-        """End it without a leave; all its output is read when this returns."""
+        """Kill it without a leave, and read all of its output."""
         self.process.kill()
         self.process.join(PARTNERS_S)
-        self._ear.join(PARTNERS_S)
+        self._reader.join(PARTNERS_S)
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
-        """Wait until this holds; `what` goes into the failure."""
+        """Wait until the condition holds; the failure message contains `what`."""
 
-        def is_so() -> bool:
+        def is_met() -> bool:
             met = condition(self.account)
             assert met or self.account.ended_at is None, f"{what}: not before its end; {self}"
             return met
 
-        wait_until(is_so, what, PARTNERS_S, changed=self.changed, seen=lambda: self)
+        wait_until(is_met, what, PARTNERS_S, changed=self.changed, seen=lambda: self)
 
 
 @dataclass(slots=True)
-class Company:
-    """One group of many clients' members."""
+class MixedGroup:
+    """One group with members of several clients."""
 
     bootstrap_servers: str
     group: str
     topic: str
     partitions: int
     folder: Path
-    #: In the order in which they came.
+    #: In the order of their start.
     members: list[Partner] = field(default_factory=list)
-    gone: list[Partner] = field(default_factory=list)
+    former: list[Partner] = field(default_factory=list)
     _admin: AdminClient | None = None
-    #: The last generation that a member that left is known to have led.
+    #: The newest generation with a known leader that has left since.
     _led_until: int = 0
 
     def __enter__(self) -> Self:
-        self._commit_the_beginning()
+        self._commit_beginnings()
         return self
 
-    def _commit_the_beginning(self) -> None:
-        """Commit every partition's beginning before a member joins, so that no member has to look it up.
+    def _commit_beginnings(self) -> None:
+        """Commit the beginning of each partition before a member joins, so that members need no offset reset.
 
-        librdkafka starts again, a moment later, if a rebalance interrupts this request, whatever has been committed
-        meanwhile (`test_cut_short_resets`): what its members were given twice so would be no fault of the group.
+        If a rebalance interrupts librdkafka's offset reset, it resets again later, even if offsets were committed in
+        the meantime (`test_cut_short_resets`). Its members would repeat records, which is not an error of the group.
         """
         outsider = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.group})
         try:
@@ -161,15 +161,15 @@ class Company:
             outsider.close()
 
     def __exit__(self, *_: object) -> None:
-        for partner in self.everybody:
+        for partner in self.partners:
             partner.__exit__()
 
     @property
-    def everybody(self) -> list[Partner]:
-        """Who is or was a member."""
-        return self.gone + self.members
+    def partners(self) -> list[Partner]:
+        """All current and former members."""
+        return self.former + self.members
 
-    # ---- who comes and goes ----
+    # ---- joins and leaves ----
 
     def join(
         self,
@@ -185,7 +185,7 @@ class Company:
             bootstrap_servers=self.bootstrap_servers,
             group=self.group,
             topic=self.topic,
-            client_id=f"{client}-{len(self.everybody)}",
+            client_id=f"{client}-{len(self.partners)}",
             protocol=protocol,
             strategies=strategies,
             instance_id=instance_id,
@@ -195,36 +195,36 @@ class Company:
         self.members.append(partner)
         return partner
 
-    def dismiss(self, partner: Partner) -> None:
-        """Have it leave, and wait for its end."""
+    def leave(self, partner: Partner) -> None:
+        """Make a member leave, and wait for its end."""
         self.members.remove(partner)
-        self.gone.append(partner)
+        self.former.append(partner)
         partner.leave()
         self._led_until = max(self._led_until, partner.account.leads or 0)
 
     def kill(self, partner: Partner) -> None:
-        """End it without a goodbye."""
+        """Kill a member without a leave."""
         self.members.remove(partner)
-        self.gone.append(partner)
+        self.former.append(partner)
         partner.kill()
 
     def settled(self) -> None:
-        """Wait until the coordinator is done with all members, and each has what it means for it: everything once."""
-        self.wait(self._is_settled, "everything owned once, as the coordinator means it")
+        """Wait until the group is stable and each member owns its assignment, and all own each partition once."""
+        self.wait(self._is_settled, "each partition owned once, by the member that the coordinator assigned")
 
     def leader(self) -> Partner:
-        """Who leads the group as it is: who computed the newest assignment since the last leader went."""
+        """Return the current leader: the member that computed the newest assignment since a former leader left."""
         leading: list[Partner] = []
 
         def is_led() -> bool:
             leading[:] = [p for p in self.members if (p.account.leads or 0) > self._led_until]
             return bool(leading)
 
-        self.wait(is_led, f"somebody who leads after generation {self._led_until}")
+        self.wait(is_led, f"a leader after generation {self._led_until}")
         return max(leading, key=lambda partner: partner.account.leads or 0)
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait until this holds; `what` and all reports go into the failure."""
+        """Wait until the condition holds; the failure message contains `what` and all reports."""
         wait_until(holds, what, PARTNERS_S, seen=lambda: self)
 
     def _is_settled(self) -> bool:
@@ -233,17 +233,17 @@ class Company:
         if sum(len(partner.owned) for partner in self.members) != self.partitions:
             return False
         described = self.describe()
-        meant = {
+        assigned = {
             member.client_id: frozenset(p.partition for p in member.assignment.topic_partitions)
             for member in described.members
         }
         # All checks read one snapshot: between two cooperative rebalances no member owns the partitions that move.
-        is_complete = sorted(p for owned in meant.values() for p in owned) == list(range(self.partitions))
-        is_meant = meant == {partner.life.client_id: partner.owned for partner in self.members}
-        return is_complete and is_meant and described.state is ConsumerGroupState.STABLE
+        is_complete = sorted(p for owned in assigned.values() for p in owned) == list(range(self.partitions))
+        is_owned = assigned == {partner.life.client_id: partner.owned for partner in self.members}
+        return is_complete and is_owned and described.state is ConsumerGroupState.STABLE
 
     def describe(self) -> ConsumerGroupDescription:
-        """The group as its coordinator knows it, by a client that is not ours."""
+        """Return the coordinator's description of the group, requested by confluent-kafka."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         described: ConsumerGroupDescription = self._admin.describe_consumer_groups(
@@ -254,11 +254,11 @@ class Company:
     def __str__(self) -> str:
         return f"{self.group}: " + "\n".join(map(str, self.members))
 
-    # ---- the books ----
+    # ---- records ----
 
     def seen(self) -> Counter[tuple[int, int]]:
         """Return how often each (partition, offset) was delivered."""
-        return sum((partner.records() for partner in self.everybody), Counter())
+        return sum((partner.records() for partner in self.partners), Counter())
 
     def everything_seen(self, written: Mapping[int, int]) -> None:
         """Wait until each record was delivered; `written` has the number of records of each partition."""
@@ -270,16 +270,16 @@ class Company:
         assert self.seen().keys() == {(p, offset) for p, count in written.items() for offset in range(count)}
 
     def _reached(self, partition: int) -> int:
-        return max(partner.account.reached.get(partition, 0) for partner in self.everybody)
+        return max(partner.account.reached.get(partition, 0) for partner in self.partners)
 
-    def check(self, *, may_tell: str | None = None) -> None:
-        """What was never to happen, did not; to be called when the group is settled, or all members have left.
+    def check(self, *, allowed_error: str | None = None) -> None:
+        """Check ownership, repetitions and errors, when the group is settled or all members have left.
 
-        `may_tell` are words of an error that is no fault.
+        Errors whose text contains `allowed_error` are ignored.
         """
-        accounts = {partner.life.client_id: partner.account for partner in self.everybody}
+        accounts = {partner.life.client_id: partner.account for partner in self.partners}
         assert not (twice := double_owners(accounts)), "\n".join(twice)
         assert not (again := repetitions(accounts)), "\n".join(again)
         problems = [(name, t) for name, account in accounts.items() for t in account.reports if t.event == "error"]
-        errors = [(name, t) for name, t in problems if may_tell is None or may_tell not in t.text]
+        errors = [(name, t) for name, t in problems if allowed_error is None or allowed_error not in t.text]
         assert errors == [], str(errors)

@@ -1,4 +1,4 @@
-"""Loops around the poll of either client: the calls are the same."""
+"""Loops around `poll` and `consume`, for the consumers of this package and of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from confluent_kafka import Message
 from consumer_membership import Consumer
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: The client that a test compares, and ours.
+#: The consumers of confluent-kafka and of this package, which have the same calls.
 AnyConsumer: TypeAlias = "confluent_kafka.Consumer | Consumer"
 FoundT = TypeVar("FoundT")
 
 
 def poll_until(
-    look: Callable[[], FoundT | None],
+    find: Callable[[], FoundT | None],
     what: str,
     *consumers: AnyConsumer,
     seen: Callable[[], object] | None = None,
     patience_s: float = PATIENCE_S,
 ) -> FoundT:
-    """Poll these consumers in turn until `look` is true, and return what it found; what they return is dropped."""
+    """Poll these consumers in turn until `find` returns a true value, and return it; received records are dropped."""
 
     def poll() -> None:
         for consumer in consumers:
             consumer.poll(0.02)
 
-    return wait_until(look, what, patience_s, between=poll, seen=seen)
+    return wait_until(find, what, patience_s, between=poll, seen=seen)
 
 
-def by_poll(consumer: AnyConsumer) -> Message:
-    """The next error, as the commonest loop gets it."""
+def next_error_of_poll(consumer: AnyConsumer) -> Message:
+    """Return the next error that `poll` returns."""
 
-    def look() -> Message | None:
+    def find() -> Message | None:
         message = consumer.poll(0.2)
         return message if message and message.error() else None
 
-    return wait_until(look, "an error")
+    return wait_until(find, "an error")
 
 
-def by_consume(consumer: AnyConsumer) -> Message:
-    """The next error, out of `consume`."""
+def next_error_of_consume(consumer: AnyConsumer) -> Message:
+    """Return the next error that `consume` returns."""
     return wait_until(lambda: [message for message in consumer.consume(1, 0.2) if message.error()], "an error")[0]

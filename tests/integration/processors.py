@@ -15,12 +15,12 @@ from consumer_membership.processing import HandlerContext, Processor
 from consumer_membership.processing.settings import ProcessorOptions
 from tests.support.waiting import wait_until
 
-#: A deadline against hanging, which the end of a processor never reaches.
+#: A deadline for the end of a processor, so that a failing test does not hang.
 ENDS_S = 60.0
 
 
 class Handled:
-    """A handler that notes each call, and holds the records that a test names until it lets them go."""
+    """A handler that records each call, and blocks at the records that a test names until their release."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()

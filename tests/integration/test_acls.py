@@ -19,7 +19,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership import Consumer, Producer
 from consumer_membership.admin import GroupAdmin, GroupSurvey, Subject
 from consumer_membership.devbroker import Broker
-from tests.integration.grounds import CONSUMER, COOPERATIVE
+from tests.integration.environments import CONSUMER, COOPERATIVE
 from tests.integration.polls import poll_until
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.support.acls import AUTHORIZER, allow, forbid, restrict_cluster

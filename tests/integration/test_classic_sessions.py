@@ -15,7 +15,7 @@ from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.membership.states import MemberState
 from tests.integration.assignors import Blocking
-from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
+from tests.integration.environments import CLASSIC, COOPERATIVE, EAGER, Environment, on
 from tests.integration.victim import Victim
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
@@ -33,10 +33,10 @@ JOIN_GROUP = 11
 
 
 @pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
-def quick(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Ground:
+def quick(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Environment:
     """A broker that allows short sessions."""
     version, mode = request.param
-    return Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
+    return Environment(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
 
 
 def moves(worker: Worker) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
@@ -48,16 +48,16 @@ def moves(worker: Worker) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
     return [(call, partitions) for call, partitions in worker.notes.calls if partitions]
 
 
-def victim_of(ground: Ground, group: str, topic: str, folder: Path, **config: object) -> Victim:
+def victim_of(environment: Environment, group: str, topic: str, folder: Path, **config: object) -> Victim:
     """A member of this kind in its own process."""
-    given: dict[str, Any] = {**ground.mode, **config}
-    return Victim(ground.bootstrap_servers, group, topic, folder, **given)
+    given: dict[str, Any] = {**environment.mode, **config}
+    return Victim(environment.bootstrap_servers, group, topic, folder, **given)
 
 
 # ---- sessions -------------------------------------------------------------------------------------------------------
 
 
-def test_killed_classic_member_loses_its_partitions_after_its_session(quick: Ground, tmp_path: Path) -> None:
+def test_killed_classic_member_loses_its_partitions_after_its_session(quick: Environment, tmp_path: Path) -> None:
     """Under the classic protocol, the member's own session.timeout.ms decides when its partitions move."""
     topic, group = quick.topic(4), unique("group")
     with quick.member(group, [topic]) as other:
@@ -70,7 +70,7 @@ def test_killed_classic_member_loses_its_partitions_after_its_session(quick: Gro
         assert other.notes.named("lost") == []
 
 
-def test_stopped_classic_member_calls_on_lost_and_rejoins(quick: Ground, tmp_path: Path) -> None:
+def test_stopped_classic_member_calls_on_lost_and_rejoins(quick: Environment, tmp_path: Path) -> None:
     """The session of a stopped member ends.
 
     When the process resumes, the member calls on_lost instead of on_revoke and rejoins.
@@ -84,7 +84,7 @@ def test_stopped_classic_member_calls_on_lost_and_rejoins(quick: Ground, tmp_pat
             calls = len(victim.account.calls)
             victim.stop()
             other.settled(4)
-            victim.go_on()
+            victim.resume()
             victim.wait(lambda a: ("lost", tuple(sorted(owned))) in a.calls[calls:], "on_lost")
             victim.settled(2)
             other.settled(2)
@@ -93,18 +93,18 @@ def test_stopped_classic_member_calls_on_lost_and_rejoins(quick: Ground, tmp_pat
             assert victim.account.errors == []
 
 
-@pytest.mark.parametrize("ground", ["newest-cooperative", "oldest-eager"], indirect=True)
+@pytest.mark.parametrize("environment", ["newest-cooperative", "oldest-eager"], indirect=True)
 def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_id(
-    ground: Ground, caplog: pytest.LogCaptureFixture
+    environment: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After ILLEGAL_GENERATION a static member loses its partitions but keeps its id, as the group kept its place."""
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
-    topic, group = ground.topic(6), unique("group")
+    topic, group = environment.topic(6), unique("group")
     # The group waits for its members no longer than they may go without polling.
     config: dict[str, Any] = {"max_poll_interval_ms": 6000}
-    with Proxy(ground.bootstrap_servers) as proxy, ground.member(group, [topic], **config) as other:
+    with Proxy(environment.bootstrap_servers) as proxy, environment.member(group, [topic], **config) as other:
         other.settled(6)
-        settings: dict[str, Any] = {**ground.mode, **config, "group_instance_id": "a"}
+        settings: dict[str, Any] = {**environment.mode, **config, "group_instance_id": "a"}
         with Worker(proxy.address, group, [topic], **settings) as cut_off:
             cut_off.settled(3)
             other.settled(3)
@@ -112,7 +112,7 @@ def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_i
             generation = other.consumer.membership().member_epoch
             proxy.hold_from(HEARTBEAT)
             proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
-            with ground.member(group, [topic], **config) as third:
+            with environment.member(group, [topic], **config) as third:
                 third.wait(lambda w: w.consumer.membership().member_epoch > generation, "the next generation")
                 other.wait(lambda w: w.consumer.membership().member_epoch > generation, "the next generation")
                 proxy.heal()
@@ -128,19 +128,22 @@ def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_i
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_member_cut_off_during_its_join_stops_reading_within_its_session(broker_pool: RunBrokers, version: str) -> None:
     """A member keeps its partitions during a cooperative rebalance, but returns no record once others may own them."""
-    ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=COOPERATIVE)
-    topic, group = ground.topic(4), unique("group")
-    produce(ground.bootstrap_servers, topic, 400)
+    environment = Environment(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=COOPERATIVE)
+    topic, group = environment.topic(4), unique("group")
+    produce(environment.bootstrap_servers, topic, 400)
     lost: list[int] = []
-    config = {**ground.mode, "group_id": group, "session_timeout_ms": 2000, "heartbeat_interval_ms": 500}
+    config = {**environment.mode, "group_id": group, "session_timeout_ms": 2000, "heartbeat_interval_ms": 500}
     settings = {key.replace("_", "."): value for key, value in config.items()} | {"auto.offset.reset": "earliest"}
-    with Proxy(ground.bootstrap_servers) as proxy, Consumer(settings | {"bootstrap.servers": proxy.address}) as cut_off:
+    with (
+        Proxy(environment.bootstrap_servers) as proxy,
+        Consumer(settings | {"bootstrap.servers": proxy.address}) as cut_off,
+    ):
         cut_off.subscribe([topic], on_lost=lambda _, partitions: lost.extend(p.partition for p in partitions))
         while not cut_off._ready:
             cut_off.poll(1.0)
         assert len(cut_off.assignment()) == 4
         proxy.hold_from(JOIN_GROUP)
-        with ground.member(group, [topic]) as other:
+        with environment.member(group, [topic]) as other:
             proxy.wait(lambda: proxy.held[JOIN_GROUP] > 0, "a join under way")
             other.settled(4)
             assert [cut_off.poll(0) for _ in range(10)] == [None] * 10
@@ -159,20 +162,20 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
     broker_pool: RunBrokers, version: str
 ) -> None:
     """The lease ends in time although user_data() blocks the membership thread; records wait for the coordinator."""
-    ground = Ground(broker=broker_pool.shared(version), mode=COOPERATIVE)
-    topic, other_topic, group = ground.topic(4), ground.topic(1, "other"), unique("group")
+    environment = Environment(broker=broker_pool.shared(version), mode=COOPERATIVE)
+    topic, other_topic, group = environment.topic(4), environment.topic(1, "other"), unique("group")
     config: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
     assignor = Blocking()
     lost: list[int] = []
     with (
-        ground.member(group, [topic], partition_assignment_strategy=[assignor], **config) as blocked,
-        ground.member(group, [topic], partition_assignment_strategy=[Blocking()], **config) as other,
+        environment.member(group, [topic], partition_assignment_strategy=[assignor], **config) as blocked,
+        environment.member(group, [topic], partition_assignment_strategy=[Blocking()], **config) as other,
     ):
         blocked.settled(2)
         other.settled(2)
         blocked.freeze()
         consumer = blocked.consumer
-        produce(ground.bootstrap_servers, topic, 400)
+        produce(environment.bootstrap_servers, topic, 400)
         while not consumer._ready:
             consumer.poll(1.0)
         assignor.may_return.clear()
@@ -197,7 +200,7 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
         # Records that come sooner could all be the other member's.
         while len(consumer.assignment()) != 2:
             consumer.poll(0.05)
-        produce(ground.bootstrap_servers, topic, 400)
+        produce(environment.bootstrap_servers, topic, 400)
         while (message := consumer.poll(1.0)) is None or message.error() is not None:
             pass
         confirmed_until = consumer.membership().lease_until
@@ -206,20 +209,20 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
 
 
 @on("newest-cooperative")
-def test_close_without_a_coordinator_ends_within_its_bound(ground: Ground) -> None:
+def test_close_without_a_coordinator_ends_within_its_bound(environment: Environment) -> None:
     """C17: `close` ends although the network was cut before the leave, and the place is free after the session."""
-    topic, group = ground.topic(2), unique("group")
-    with Proxy(ground.bootstrap_servers) as proxy:
-        worker = Worker(proxy.address, group, [topic], **ground.mode, session_timeout_ms=6000)
+    topic, group = environment.topic(2), unique("group")
+    with Proxy(environment.bootstrap_servers) as proxy:
+        worker = Worker(proxy.address, group, [topic], **environment.mode, session_timeout_ms=6000)
         with worker:
             worker.settled(2)
             member_id = worker.consumer.memberid()
             proxy.cut()
             worker.stop()
             assert worker.notes.named("revoke") + worker.notes.named("lost") != []
-        members = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers}).describe(group).group.members
+        members = GroupAdmin({"bootstrap.servers": environment.bootstrap_servers}).describe(group).group.members
         assert [one.member_id for one in members] == [member_id]
-        with ground.member(group, [topic]) as following:
+        with environment.member(group, [topic]) as following:
             following.settled(2)
 
 
@@ -227,21 +230,21 @@ def test_close_without_a_coordinator_ends_within_its_bound(ground: Ground) -> No
 
 
 @on(*CLASSIC)
-def test_newest_static_member_fences_the_former_holder(ground: Ground) -> None:
+def test_newest_static_member_fences_the_former_holder(environment: Environment) -> None:
     """KIP-345: The former holder is FATAL with FENCED_INSTANCE_ID and cannot commit any more.
 
     No partition of other members moves.
     """
-    topic, group = ground.topic(6), unique("group")
-    produce(ground.bootstrap_servers, topic, 60)
+    topic, group = environment.topic(6), unique("group")
+    produce(environment.bootstrap_servers, topic, 60)
     with (
-        ground.member(group, [topic], group_instance_id="b") as other,
-        ground.member(group, [topic], group_instance_id="a", enable_auto_commit=False) as former,
+        environment.member(group, [topic], group_instance_id="b") as other,
+        environment.member(group, [topic], group_instance_id="a", enable_auto_commit=False) as former,
     ):
         former.settled(3)
         other.settled(3)
         owned, others = former.owned, other.owned
-        with ground.member(group, [topic], group_instance_id="a") as newcomer:
+        with environment.member(group, [topic], group_instance_id="a") as newcomer:
             newcomer.settled(3)
             former.wait(lambda w: any(error.fatal() for error in w.notes.errors), "the fatal error")
             error, *_ = former.notes.errors
@@ -258,44 +261,46 @@ def test_newest_static_member_fences_the_former_holder(ground: Ground) -> None:
 
 
 @on(*CLASSIC)
-def test_returning_static_leader_causes_no_rebalance(ground: Ground) -> None:
+def test_returning_static_leader_causes_no_rebalance(environment: Environment) -> None:
     """KIP-814: The first member to join leads.
 
     It closes and returns within its session, and the group does not rebalance.
     """
-    topic, group = ground.topic(6), unique("group")
-    leader = ground.member(group, [topic], group_instance_id="a")
+    topic, group = environment.topic(6), unique("group")
+    leader = environment.member(group, [topic], group_instance_id="a")
     with leader:
         leader.settled(6)
-        with ground.member(group, [topic], group_instance_id="b") as other:
+        with environment.member(group, [topic], group_instance_id="b") as other:
             other.settled(3)
             leader.settled(3)
             owned, calls = leader.owned, moves(other)
             generation = other.consumer.membership().member_epoch
             leader.stop()
-            with ground.member(group, [topic], group_instance_id="a") as again:
+            with environment.member(group, [topic], group_instance_id="a") as again:
                 again.settled(3)
                 other.settled(3)
                 assert (again.owned, moves(other)) == (owned, calls)
-                assert again.consumer.membership().member_epoch == generation or not ground.is_eager
+                assert again.consumer.membership().member_epoch == generation or not environment.is_eager
 
 
 @on("newest-cooperative", "oldest-eager")
-def test_restarted_static_member_gets_its_partitions_without_a_rebalance(ground: Ground, tmp_path: Path) -> None:
+def test_restarted_static_member_gets_its_partitions_without_a_rebalance(
+    environment: Environment, tmp_path: Path
+) -> None:
     """A static leader or follower that is killed and restarted within its session gets its partitions.
 
     Other members see no change.
     """
-    topic, group = ground.topic(6), unique("group")
-    first = victim_of(ground, group, topic, tmp_path, group_instance_id="a")
+    topic, group = environment.topic(6), unique("group")
+    first = victim_of(environment, group, topic, tmp_path, group_instance_id="a")
     with first:
         first.settled(6)
-        with ground.member(group, [topic], group_instance_id="b") as other:
+        with environment.member(group, [topic], group_instance_id="b") as other:
             other.settled(3)
             owned = first.settled(3)
             calls = moves(other)
             first.kill()
-            with victim_of(ground, group, topic, tmp_path, group_instance_id="a") as again:
+            with victim_of(environment, group, topic, tmp_path, group_instance_id="a") as again:
                 assert again.settled(3) == owned
                 assert moves(other) == calls
                 assert again.account.calls[0] == ("assign", tuple(sorted(owned)))
@@ -304,7 +309,7 @@ def test_restarted_static_member_gets_its_partitions_without_a_rebalance(ground:
 # ---- what becomes of the place --------------------------------------------------------------------------------------
 
 
-def test_close_with_remain_keeps_a_dynamic_member_s_partitions_for_its_session(quick: Ground) -> None:
+def test_close_with_remain_keeps_a_dynamic_member_s_partitions_for_its_session(quick: Environment) -> None:
     """C15: After `close` with "remain" the partitions have no reader until the session ends.
 
     Then other members get them.
@@ -328,12 +333,12 @@ def test_static_member_that_exceeds_max_poll_interval_keeps_its_place_for_its_se
     broker_pool: RunBrokers, mode: Mapping[str, object], version: str
 ) -> None:
     """C01, rules 4.3: A static member sends no leave when max.poll.interval.ms passes; its session decides."""
-    ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
-    topic, group = ground.topic(4), unique("group")
+    environment = Environment(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
+    topic, group = environment.topic(4), unique("group")
     times: dict[str, Any] = {"session_timeout_ms": 5000, "max_poll_interval_ms": 5000}
     with (
-        ground.member(group, [topic]) as other,
-        ground.member(group, [topic], group_instance_id="a", **times) as slow,
+        environment.member(group, [topic]) as other,
+        environment.member(group, [topic], group_instance_id="a", **times) as slow,
     ):
         slow.settled(2)
         other.settled(2)

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer, TransportError
 from consumer_membership.devbroker import Broker
-from tests.integration.grounds import EVERY, Ground, on
+from tests.integration.environments import EVERY, Environment, on
 from tests.support.kafka import create_topic, unique
 from tests.support.proxy import OFFSET_FETCH, Proxy
 from tests.support.waiting import PATIENCE_S
@@ -85,23 +85,23 @@ def test_committed_of_a_manually_assigned_consumer_includes_its_async_commits(ka
 
 
 @on(*EVERY)
-def test_committed_works_before_the_join_as_a_member_and_after_the_leave(ground: Ground) -> None:
+def test_committed_works_before_the_join_as_a_member_and_after_the_leave(environment: Environment) -> None:
     """`committed` works in each phase, and in callbacks, while another member changes the epoch."""
-    topic, group = ground.topic(4), unique("group")
+    topic, group = environment.topic(4), unique("group")
     asked = [Partition(topic, number) for number in range(4)]
     answers: list[list[Shown]] = []
 
     def ask(_: str, consumer: Consumer, __: list[Partition]) -> None:
         answers.append(shown(consumer.committed(asked, PATIENCE_S)))
 
-    with Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group}) as stranger:
+    with Consumer({"bootstrap.servers": environment.bootstrap_servers, "group.id": group}) as stranger:
         stranger.commit(offsets=[Partition(topic, 0, 7, "by a stranger")], asynchronous=False)
         expected: list[Shown] = [(7, "by a stranger", None, None), *[(-1001, None, None, None)] * 3]
         assert shown(stranger.committed(asked, PATIENCE_S)) == expected
         with ExitStack() as stack:
-            one = stack.enter_context(ground.member(group, [topic], ask, enable_auto_commit=False))
+            one = stack.enter_context(environment.member(group, [topic], ask, enable_auto_commit=False))
             one.settled(4)
-            two = stack.enter_context(ground.member(group, [topic], ask, enable_auto_commit=False))
+            two = stack.enter_context(environment.member(group, [topic], ask, enable_auto_commit=False))
             while len(two.consumer.membership().owned) < 2:
                 assert shown(one.consumer.committed(asked, PATIENCE_S)) == expected
             one.settled(2)

@@ -10,7 +10,7 @@ import pytest
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.integration.offsets import shard
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
@@ -28,9 +28,9 @@ def test_broker_restart_causes_no_rebalance_and_loses_no_record(own_broker: Brok
     pairs: list[tuple[str, Worker, Worker]] = []
     with ExitStack() as stack:
         for mode in MODES:
-            ground, group = Ground(broker=own_broker, mode=mode), unique("group")
-            topic = ground.topic(6)
-            one, two = (stack.enter_context(ground.member(group, [topic])) for _ in range(2))
+            environment, group = Environment(broker=own_broker, mode=mode), unique("group")
+            topic = environment.topic(6)
+            one, two = (stack.enter_context(environment.member(group, [topic])) for _ in range(2))
             pairs.append((topic, one, two))
         for topic, one, two in pairs:
             one.settled(3)
@@ -72,8 +72,8 @@ def test_coordinator_move_to_another_node_causes_no_rebalance(broker_pool: RunBr
     with broker_pool.own(NEWEST, nodes=3) as broker, ExitStack() as stack:
         bootstrap = broker.bootstrap_servers
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
-        grounds = [Ground(broker=broker, mode=mode) for mode in MODES]
-        workers = [stack.enter_context(ground.member(group_in(3), [topic])) for ground in grounds]
+        grounds = [Environment(broker=broker, mode=mode) for mode in MODES]
+        workers = [stack.enter_context(environment.member(group_in(3), [topic])) for environment in grounds]
         for worker in workers:
             worker.settled(6)
         produce(bootstrap, topic, 300)
@@ -101,14 +101,14 @@ def test_coordinator_move_keeps_static_members_and_their_instance_ids(broker_poo
         bootstrap = broker.bootstrap_servers
         admin = GroupAdmin({"bootstrap.servers": bootstrap})
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
-        grounds = [Ground(broker=broker, mode=mode) for mode in MODES]
+        grounds = [Environment(broker=broker, mode=mode) for mode in MODES]
         groups = [group_in(3) for _ in grounds]
 
         def begin(instance_id: str) -> list[Worker]:
             pairs = zip(grounds, groups, strict=True)
             return [
-                stack.enter_context(ground.member(group, [topic], group_instance_id=instance_id))
-                for ground, group in pairs
+                stack.enter_context(environment.member(group, [topic], group_instance_id=instance_id))
+                for environment, group in pairs
             ]
 
         stay, former = begin("stays"), begin("returns")

@@ -62,7 +62,7 @@ with DeadLetterTopic({"bootstrap.servers": servers}, topic, group=topic) as sour
 """
 
 
-class Ground:
+class Environment:
     """An original topic with its dead letters; the replay group has the name of the dead-letter topic."""
 
     def __init__(self, broker: Broker, partitions: int = 1) -> None:
@@ -94,7 +94,7 @@ class Ground:
     def replay(
         self, selection: LetterSelection | None = None, *, to: str | None = None, is_dry_run: bool = False
     ) -> ReplayReport:
-        """Replay with the group of this ground."""
+        """Replay with the group of this environment."""
         with DeadLetterTopic(self.config, self.topic, group=self.topic) as source:
             replay = DeadLetterReplay(source, selection or LetterSelection(), to=to, transaction_records=5)
             return replay.run(is_dry_run=is_dry_run)
@@ -105,9 +105,9 @@ class Ground:
 
 
 @pytest.fixture
-def ground(kafka: Broker) -> Ground:
+def environment(kafka: Broker) -> Environment:
     """Topics of this test only, on the shared broker."""
-    return Ground(kafka)
+    return Environment(kafka)
 
 
 def numbers(*values: int) -> Counter[bytes | str | None]:
@@ -118,12 +118,12 @@ def numbers(*values: int) -> Counter[bytes | str | None]:
 # ---- the records ----------------------------------------------------------------------------------------------------
 
 
-def test_replayed_record_is_the_original_with_a_count(ground: Ground) -> None:
+def test_replayed_record_is_the_original_with_a_count(environment: Environment) -> None:
     """Topic, partition, key, value, timestamp and headers are the original's; the replay is counted in a header."""
-    ground.fail(3)
-    report = ground.replay()
-    assert (report.replayed, report.left_out) == (Counter({ground.original: 3}), [])
-    for message in read_committed(ground.servers, ground.original):
+    environment.fail(3)
+    report = environment.replay()
+    assert (report.replayed, report.left_out) == (Counter({environment.original: 3}), [])
+    for message in read_committed(environment.servers, environment.original):
         number = int(message.value() or b"")
         assert message.partition() == number % PARTITIONS
         assert message.key() == b"%d" % number
@@ -131,27 +131,27 @@ def test_replayed_record_is_the_original_with_a_count(ground: Ground) -> None:
         assert message.headers() == [("trace", b"%d" % number), ("consumer-membership-replays", b"1")]
 
 
-def test_letters_of_spring_and_connect_are_replayed_to_their_partition(ground: Ground) -> None:
+def test_letters_of_spring_and_connect_are_replayed_to_their_partition(environment: Environment) -> None:
     """Letters of other producers have the same facts in their own headers; a missing partition is chosen by the key."""
-    producer = Producer(ground.config)
+    producer = Producer(environment.config)
     spring = [
-        ("kafka_dlt-original-topic", ground.original.encode()),
+        ("kafka_dlt-original-topic", environment.original.encode()),
         ("kafka_dlt-original-partition", bytes([0, 0, 0, 2])),
     ]
     connect = [
-        ("__connect.errors.topic", ground.original.encode()),
+        ("__connect.errors.topic", environment.original.encode()),
         ("__connect.errors.partition", b"1"),
         ("own", b"1"),
     ]
     gone: list[RawHeader] = [
-        ("__connect.errors.topic", ground.original.encode()),
+        ("__connect.errors.topic", environment.original.encode()),
         ("__connect.errors.partition", b"99"),
     ]
     for value, headers in ((b"spring", spring), (b"connect", connect), (b"gone", gone)):
-        producer.produce(ground.topic, value, b"key", headers=dict(headers))
+        producer.produce(environment.topic, value, b"key", headers=dict(headers))
     producer.flush()
-    ground.replay()
-    found = {message.value(): message for message in read_committed(ground.servers, ground.original)}
+    environment.replay()
+    found = {message.value(): message for message in read_committed(environment.servers, environment.original)}
     assert (found[b"spring"].partition(), found[b"connect"].partition()) == (2, 1)
     assert found[b"connect"].headers() == [("own", b"1"), ("consumer-membership-replays", b"1")]
     assert found.keys() == {b"spring", b"connect", b"gone"}
@@ -160,96 +160,96 @@ def test_letters_of_spring_and_connect_are_replayed_to_their_partition(ground: G
 @pytest.mark.parametrize("limit", ["retention.ms", "message.timestamp.before.max.ms"])
 def test_record_that_its_topic_would_not_keep_gets_the_present_time(kafka: Broker, limit: str) -> None:
     """A topic deletes, or rejects, a record with an old timestamp; the original time would lose the record."""
-    ground = Ground(kafka)
-    short = create_topic(ground.servers, unique("short"), config={limit: "600000"})
-    ground.fail(1)
-    ground.replay(to=short)
-    (message,) = read_committed(ground.servers, short)
+    environment = Environment(kafka)
+    short = create_topic(environment.servers, unique("short"), config={limit: "600000"})
+    environment.fail(1)
+    environment.replay(to=short)
+    (message,) = read_committed(environment.servers, short)
     assert message.timestamp()[1] > WHEN_MS + 600_000
 
 
-def test_letters_without_a_target_are_reported_and_stay(ground: Ground) -> None:
+def test_letters_without_a_target_are_reported_and_stay(environment: Environment) -> None:
     """A record without headers, or of a deleted topic, is left out with the reason; `to` replays it later."""
-    produce(ground.servers, ground.topic, [(None, b"no headers")])
-    ground.fail(1, topic="no-such-topic")
-    ground.fail(2)
-    report = ground.replay()
-    assert report.replayed == Counter({ground.original: 2})
+    produce(environment.servers, environment.topic, [(None, b"no headers")])
+    environment.fail(1, topic="no-such-topic")
+    environment.fail(2)
+    report = environment.replay()
+    assert report.replayed == Counter({environment.original: 2})
     assert [(one.offset, one.reason.partition(";")[0]) for one in report.left_out] == [
         (0, "its headers have no original topic"),
         (1, "topic 'no-such-topic' does not exist"),
     ]
-    other = create_topic(ground.servers, unique("other"))
-    report = ground.replay(to=other)
+    other = create_topic(environment.servers, unique("other"))
+    report = environment.replay(to=other)
     assert (report.replayed, report.replayed_before) == (Counter({other: 2}), 2)
-    assert ground.values(other) == Counter({b"no headers": 1, b"0": 1})
+    assert environment.values(other) == Counter({b"no headers": 1, b"0": 1})
 
 
 # ---- once each ------------------------------------------------------------------------------------------------------
 
 
-def test_replay_puts_each_letter_back_once(ground: Ground) -> None:
+def test_replay_puts_each_letter_back_once(environment: Environment) -> None:
     """A second replay has nothing to do, and a third one puts back only the new dead letters."""
-    ground.fail(12)
-    assert ground.replay().replayed.total() == 12
-    assert ground.replay().replayed.total() == 0
-    ground.fail(1)
-    assert ground.replay().replayed.total() == 1
-    assert ground.values() == numbers(*range(13))
-    committed = GroupAdmin(ground.config).committed(ground.topic)
+    environment.fail(12)
+    assert environment.replay().replayed.total() == 12
+    assert environment.replay().replayed.total() == 0
+    environment.fail(1)
+    assert environment.replay().replayed.total() == 1
+    assert environment.values() == numbers(*range(13))
+    committed = GroupAdmin(environment.config).committed(environment.topic)
     assert [*committed.values()] == [OffsetAndMetadata(offset=13)]
 
 
-def test_replay_with_filter_leaves_the_others_for_later(ground: Ground) -> None:
+def test_replay_with_filter_leaves_the_others_for_later(environment: Environment) -> None:
     """Replayed offsets beyond the first one that is left are in the metadata, so a later replay skips exactly those."""
-    ground.fail(3, KeyError("first"))
-    ground.fail(3, TimeoutError("slow"))
-    ground.fail(3, KeyError("last"))
+    environment.fail(3, KeyError("first"))
+    environment.fail(3, TimeoutError("slow"))
+    environment.fail(3, KeyError("last"))
     timeouts = LetterSelection(exception="TimeoutError")
-    assert ground.replay(timeouts).replayed.total() == 3
-    assert ground.replay(timeouts).replayed_before == 3
-    assert ground.replay(LetterSelection(first_offset=1, last_offset=4)).replayed.total() == 2
-    report = ground.replay()
+    assert environment.replay(timeouts).replayed.total() == 3
+    assert environment.replay(timeouts).replayed_before == 3
+    assert environment.replay(LetterSelection(first_offset=1, last_offset=4)).replayed.total() == 2
+    report = environment.replay()
     assert (report.replayed.total(), report.replayed_before) == (4, 5)
-    assert ground.values() == numbers(*range(9))
+    assert environment.values() == numbers(*range(9))
 
 
-def test_dead_letters_of_one_record_put_it_back_once(ground: Ground) -> None:
+def test_dead_letters_of_one_record_put_it_back_once(environment: Environment) -> None:
     """A record has several dead letters after a kill; the others are replayed without a record."""
-    ground.fail(3)
-    ground.fail(4, KeyError("again"), first=0)
-    report = ground.replay()
-    assert (report.replayed, report.duplicates) == (Counter({ground.original: 4}), 3)
-    assert ground.values() == numbers(0, 1, 2, 3)
-    assert ground.replay() == ReplayReport(started_at={0: 7})
+    environment.fail(3)
+    environment.fail(4, KeyError("again"), first=0)
+    report = environment.replay()
+    assert (report.replayed, report.duplicates) == (Counter({environment.original: 4}), 3)
+    assert environment.values() == numbers(0, 1, 2, 3)
+    assert environment.replay() == ReplayReport(started_at={0: 7})
 
 
-def test_dry_run_writes_nothing(ground: Ground) -> None:
+def test_dry_run_writes_nothing(environment: Environment) -> None:
     """A dry run reports the same numbers, and writes neither records nor offsets."""
-    ground.fail(4)
-    report = ground.replay(LetterSelection(most=3), is_dry_run=True)
-    assert report.replayed == Counter({ground.original: 3})
-    assert appended(ground.servers, ground.original) == 0
-    assert GroupAdmin(ground.config).committed(ground.topic) == {}
-    assert ground.replay(LetterSelection(most=3)).replayed.total() == 3
-    assert ground.replay().replayed.total() == 1
+    environment.fail(4)
+    report = environment.replay(LetterSelection(most=3), is_dry_run=True)
+    assert report.replayed == Counter({environment.original: 3})
+    assert appended(environment.servers, environment.original) == 0
+    assert GroupAdmin(environment.config).committed(environment.topic) == {}
+    assert environment.replay(LetterSelection(most=3)).replayed.total() == 3
+    assert environment.replay().replayed.total() == 1
 
 
-def test_replay_ends_at_the_ends_at_its_start(ground: Ground) -> None:
+def test_replay_ends_at_the_ends_at_its_start(environment: Environment) -> None:
     """Dead letters that arrive during a replay are left for the next one: a record that fails again makes no loop."""
-    ground.fail(6)
-    with DeadLetterTopic(ground.config, ground.topic, group=ground.topic) as source:
+    environment.fail(6)
+    with DeadLetterTopic(environment.config, environment.topic, group=environment.topic) as source:
         replay = DeadLetterReplay(source, LetterSelection(), transaction_records=1)
         bounds = source.bounds
 
         def failing_again(partition: int) -> tuple[int, int]:
             found = bounds(partition)
-            ground.fail(2)
+            environment.fail(2)
             return found
 
         source.bounds = failing_again  # type: ignore[method-assign]  # the letters arrive after the ends were read
         assert replay.run().replayed.total() == 6
-    assert ground.replay().replayed.total() == 2
+    assert environment.replay().replayed.total() == 2
 
 
 @pytest.mark.parametrize(
@@ -258,139 +258,148 @@ def test_replay_ends_at_the_ends_at_its_start(ground: Ground) -> None:
 )
 def test_killed_replay_that_is_started_again_replays_nothing_twice(kafka: Broker, call: str, count: int) -> None:
     """Wherever the process is killed, readers of committed records see each record once after the next replay."""
-    ground = Ground(kafka, partitions=2)
-    ground.fail(20)
-    words = [sys.executable, "-c", KILLED_REPLAY, ground.servers, ground.topic, call, str(count)]
+    environment = Environment(kafka, partitions=2)
+    environment.fail(20)
+    words = [sys.executable, "-c", KILLED_REPLAY, environment.servers, environment.topic, call, str(count)]
     killed = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     committed = 10 if call == "commit" else 5
-    assert ground.replay().replayed.total() == 20 - committed
-    assert ground.values() == numbers(*range(20))
+    assert environment.replay().replayed.total() == 20 - committed
+    assert environment.values() == numbers(*range(20))
     if call in ("produce", "send_offsets"):
         # The records of the killed transaction are in the log, but readers do not see them.
         markers = 2 * PARTITIONS
-        assert appended(ground.servers, ground.original) > 20 + markers
+        assert appended(environment.servers, environment.original) > 20 + markers
 
 
-def test_second_replay_fences_the_first(ground: Ground) -> None:
+def test_second_replay_fences_the_first(environment: Environment) -> None:
     """Two replays with one group cannot both write: the start of the second one ends the first one."""
-    ground.fail(10)
-    with DeadLetterTopic(ground.config, ground.topic, group=ground.topic) as source:
+    environment.fail(10)
+    with DeadLetterTopic(environment.config, environment.topic, group=environment.topic) as source:
         replay = DeadLetterReplay(source, LetterSelection(), transaction_records=1)
         records = source.records
 
         def interrupted(partition: int, start: int, end: int) -> object:
             for number, record in enumerate(records(partition, start, end)):
                 if number == 4:
-                    assert ground.replay().replayed.total() == 6
+                    assert environment.replay().replayed.total() == 6
                 yield record
 
         source.records = interrupted  # type: ignore[method-assign, assignment]  # the other replay runs in between
         with pytest.raises(FencedError, match="another replay with group"):
             replay.run()
         assert replay.report.replayed.total() == 4
-    assert ground.values() == numbers(*range(10))
+    assert environment.values() == numbers(*range(10))
 
 
-def test_replayed_offsets_that_do_not_fit_are_left_out(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_offsets_that_do_not_fit_are_left_out(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If the metadata is full, the dead letter stays, with a reason, and nothing is replayed twice."""
     monkeypatch.setattr("consumer_membership.processing.dead_letter_replay._METADATA_BYTES", 20)
     for number in range(40):
-        ground.fail(1, KeyError("odd") if number % 2 else ValueError("even"))
-    report = ground.replay(LetterSelection(exception="KeyError"))
+        environment.fail(1, KeyError("odd") if number % 2 else ValueError("even"))
+    report = environment.replay(LetterSelection(exception="KeyError"))
     assert "no longer fit into the metadata" in report.left_out[0].reason
     assert report.replayed.total() + len(report.left_out) == 20
-    rest = ground.replay()
+    rest = environment.replay()
     assert (rest.replayed.total(), rest.left_out) == (40 - report.replayed.total(), [])
-    assert ground.values() == numbers(*range(40))
+    assert environment.values() == numbers(*range(40))
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_topic_and_partition_are_configuration_errors(ground: Ground) -> None:
+def test_unknown_topic_and_partition_are_configuration_errors(environment: Environment) -> None:
     """The message names the topic or the partitions that exist."""
     with (
-        DeadLetterTopic(ground.config, "missing") as source,
+        DeadLetterTopic(environment.config, "missing") as source,
         pytest.raises(ConfigurationError, match="topic='missing'"),
     ):
         list(source.letters(LetterSelection()))
     with pytest.raises(ConfigurationError, match=r"partition=7: .* has the partitions 0 to 0"):
-        ground.replay(LetterSelection(partitions=frozenset({7})))
+        environment.replay(LetterSelection(partitions=frozenset({7})))
 
 
-def test_record_that_the_brokers_refuse_ends_the_replay(ground: Ground) -> None:
+def test_record_that_the_brokers_refuse_ends_the_replay(environment: Environment) -> None:
     """The error has the broker's reason; the transactions before are committed, and the next replay continues there."""
-    small = create_topic(ground.servers, unique("small"), config={"max.message.bytes": "200"})
-    producer = Producer(ground.config)
+    small = create_topic(environment.servers, unique("small"), config={"max.message.bytes": "200"})
+    producer = Producer(environment.config)
     record = Message(topic=small, partition=0, offset=0, value=bytes(300), timestamp=(TIMESTAMP_CREATE_TIME, WHEN_MS))
-    ground.fail(5)
+    environment.fail(5)
     incompressible = random.Random(3).randbytes(300)  # noqa: S311 - not for security
-    producer.produce(ground.topic, incompressible, headers=list(headers_of(record, ValueError(), 1, "g")))
+    producer.produce(environment.topic, incompressible, headers=list(headers_of(record, ValueError(), 1, "g")))
     producer.flush()
     with pytest.raises(TransactionAbortedError, match=f"topic '{small}' was not delivered: .*size too large"):
-        ground.replay()
-    assert ground.values() == numbers(*range(5))
-    assert ground.replay(to=ground.original).replayed.total() == 1
+        environment.replay()
+    assert environment.values() == numbers(*range(5))
+    assert environment.replay(to=environment.original).replayed.total() == 1
 
 
 def test_replay_needs_read_on_topic_and_group_and_write_on_the_transactional_id(broker_pool: RunBrokers) -> None:
     """Each missing operation is an error before any record is written."""
-    ground = Ground(broker_pool.shared(NEWEST, properties=AUTHORIZER))
-    servers = ground.servers
-    ground.fail(2)
-    allow(servers, ResourceType.TOPIC, ground.topic, AclOperation.READ)
-    allow(servers, ResourceType.GROUP, ground.topic, AclOperation.READ)
-    allow(servers, ResourceType.TRANSACTIONAL_ID, ground.topic, AclOperation.WRITE)
-    allow(servers, ResourceType.TOPIC, ground.original, AclOperation.WRITE)
-    assert ground.replay(LetterSelection(most=1)).replayed.total() == 1
-    with DeadLetterTopic(ground.config, ground.topic) as source:
-        assert source.greatest_age_ms(ground.original) == inf
+    environment = Environment(broker_pool.shared(NEWEST, properties=AUTHORIZER))
+    servers = environment.servers
+    environment.fail(2)
+    allow(servers, ResourceType.TOPIC, environment.topic, AclOperation.READ)
+    allow(servers, ResourceType.GROUP, environment.topic, AclOperation.READ)
+    allow(servers, ResourceType.TRANSACTIONAL_ID, environment.topic, AclOperation.WRITE)
+    allow(servers, ResourceType.TOPIC, environment.original, AclOperation.WRITE)
+    assert environment.replay(LetterSelection(most=1)).replayed.total() == 1
+    with DeadLetterTopic(environment.config, environment.topic) as source:
+        assert source.greatest_age_ms(environment.original) == inf
     for kind, name, operation in (
-        (ResourceType.TRANSACTIONAL_ID, ground.topic, AclOperation.WRITE),
-        (ResourceType.GROUP, ground.topic, AclOperation.READ),
-        (ResourceType.TOPIC, ground.original, AclOperation.WRITE),
-        (ResourceType.TOPIC, ground.topic, AclOperation.READ),
+        (ResourceType.TRANSACTIONAL_ID, environment.topic, AclOperation.WRITE),
+        (ResourceType.GROUP, environment.topic, AclOperation.READ),
+        (ResourceType.TOPIC, environment.original, AclOperation.WRITE),
+        (ResourceType.TOPIC, environment.topic, AclOperation.READ),
     ):
         forbid(servers, kind, name, operation)
         with pytest.raises((TransactionAbortedError, GroupError), match=r"(?i)authorization failed|access denied"):
-            ground.replay()
-    with DeadLetterTopic(ground.config, ground.topic) as source, pytest.raises(GroupError, match="cannot be read"):
+            environment.replay()
+    with (
+        DeadLetterTopic(environment.config, environment.topic) as source,
+        pytest.raises(GroupError, match="cannot be read"),
+    ):
         list(source.letters(LetterSelection()))
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_command_lists_shows_and_replays(ground: Ground, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_shows_and_replays(environment: Environment, capsys: pytest.CaptureFixture[str]) -> None:
     """The three actions work on one topic, with filters and JSON; the lag of the group is what remains."""
-    ground.fail(3, KeyError("amount"))
-    ground.fail(1, TimeoutError("slow"))
-    words = ["dead-letters", ground.topic]
-    servers = ["-b", ground.servers]
+    environment.fail(3, KeyError("amount"))
+    environment.fail(1, TimeoutError("slow"))
+    words = ["dead-letters", environment.topic]
+    servers = ["-b", environment.servers]
     assert main([*words, "list", *servers, "--exception", "KeyError", "-n", "2", "--json"]) == 0
     letters = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(letter["offset"], letter["exception"], letter["original_topic"]) for letter in letters] == [
-        (0, "KeyError", ground.original),
-        (1, "KeyError", ground.original),
+        (0, "KeyError", environment.original),
+        (1, "KeyError", environment.original),
     ]
     assert main([*words, "show", *servers, "--partition", "0", "--offsets", "3"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == f"{ground.topic}[0]@3"
+    assert shown[0] == f"{environment.topic}[0]@3"
     assert "  exception      TimeoutError" in shown
     assert "    trace: 3" in shown
     assert main([*words, "replay", *servers, "--exception", "TimeoutError"]) == 0
-    assert capsys.readouterr().out.startswith(f"{ground.topic}: 1 dead letter replayed, group {ground.topic}.replay\n")
-    assert GroupAdmin(ground.config).describe(f"{ground.topic}.replay").lag == 4
+    assert capsys.readouterr().out.startswith(
+        f"{environment.topic}: 1 dead letter replayed, group {environment.topic}.replay\n"
+    )
+    assert GroupAdmin(environment.config).describe(f"{environment.topic}.replay").lag == 4
     assert main([*words, "replay", *servers, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["replayed"] == [{"topic": ground.original, "records": 3}]
+    assert json.loads(capsys.readouterr().out)["replayed"] == [{"topic": environment.original, "records": 3}]
 
 
-def test_command_exits_1_if_a_letter_cannot_be_replayed(ground: Ground, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_exits_1_if_a_letter_cannot_be_replayed(
+    environment: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The line names the dead letter and the reason."""
-    produce(ground.servers, ground.topic, [(None, b"no headers")])
-    assert main(["dead-letters", ground.topic, "replay", "-b", ground.servers]) == 1
-    assert f"Not replayed: {ground.topic}[0]@0: its headers have no original topic" in capsys.readouterr().out
+    produce(environment.servers, environment.topic, [(None, b"no headers")])
+    assert main(["dead-letters", environment.topic, "replay", "-b", environment.servers]) == 1
+    assert f"Not replayed: {environment.topic}[0]@0: its headers have no original topic" in capsys.readouterr().out
 
 
 def test_command_with_unknown_topic_exits_2(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:

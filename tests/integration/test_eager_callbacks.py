@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
-from tests.integration.stage import AnyConsumer, Calls, Stage, change_of_subscription, scale_out_and_in
+from tests.integration.polled_group import AnyConsumer, Calls, PolledGroup, change_of_subscription, scale_out_and_in
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.waiting import wait_until
 
@@ -25,30 +25,32 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PARTITIONS = 6
 
 
-def three_come_and_go(stage: Stage) -> None:
+def scale_to_three_and_back(polled_group: PolledGroup) -> None:
     """Three members join one after the other, and leave again."""
-    stage.enter("a")
-    stage.until(a=6)
-    stage.enter("b")
-    stage.until(a=3, b=3)
-    stage.enter("c")
-    stage.until(a=2, b=2, c=2)
-    stage.leave("c")
-    stage.until(a=3, b=3)
-    stage.leave("b")
-    stage.until(a=6)
+    polled_group.join("a")
+    polled_group.until(a=6)
+    polled_group.join("b")
+    polled_group.until(a=3, b=3)
+    polled_group.join("c")
+    polled_group.until(a=2, b=2, c=2)
+    polled_group.leave("c")
+    polled_group.until(a=3, b=3)
+    polled_group.leave("b")
+    polled_group.until(a=6)
 
 
-def told(kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[Stage], None], **settings: str) -> Calls:
+def told(
+    kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[PolledGroup], None], **settings: str
+) -> Calls:
     """Return the calls of each member's callbacks in a scene, without those for no partition.
 
     A member of the consumer protocol is in its group before others have given up anything for it, and its first
     assignment is empty then.
     """
     dotted = {key.replace("_", "."): value for key, value in settings.items()}
-    with closing(Stage(kind, broker, topic, dotted)) as stage:
-        scene(stage)
-    return {name: [(call, parts) for call, parts in calls if parts] for name, calls in stage.calls.items()}
+    with closing(PolledGroup(kind, broker, topic, dotted)) as polled_group:
+        scene(polled_group)
+    return {name: [(call, parts) for call, parts in calls if parts] for name, calls in polled_group.calls.items()}
 
 
 def numbers(calls: Calls) -> dict[str, list[tuple[str, int]]]:
@@ -59,9 +61,9 @@ def numbers(calls: Calls) -> dict[str, list[tuple[str, int]]]:
     return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
 
 
-@pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription, three_come_and_go])
+@pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription, scale_to_three_and_back])
 def test_default_callbacks_match_confluent_kafka_s_eager_callbacks(
-    broker: Broker, scene: Callable[[Stage], None]
+    broker: Broker, scene: Callable[[PolledGroup], None]
 ) -> None:
     """Callback by callback, the default revokes all partitions and assigns the whole list, as confluent-kafka does.
 
@@ -251,15 +253,15 @@ def test_incremental_assign_in_on_assign_switches_to_incremental_callbacks(broke
         calls.append(("revoke", len(partitions)))
         consumer.incremental_unassign(partitions)
 
-    def scene(stage: Stage) -> None:
-        stage.enter("a")
-        first = stage.members["a"]
+    def scene(polled_group: PolledGroup) -> None:
+        polled_group.join("a")
+        first = polled_group.members["a"]
         first.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)  # type: ignore[arg-type]  # it is ours
-        scale = stage.until
+        scale = polled_group.until
         scale(a=6)
-        stage.enter("b")
+        polled_group.join("b")
         scale(a=3, b=3)
-        stage.leave("b")
+        polled_group.leave("b")
         scale(a=6)
 
     told(Consumer, broker, topic, scene)

@@ -14,7 +14,7 @@ from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
-from tests.integration.polls import AnyConsumer, by_poll
+from tests.integration.polls import AnyConsumer, next_error_of_poll
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique
@@ -111,7 +111,7 @@ def test_replaced_member_has_no_epoch_from_its_fatal_error_on(broker: Broker, pr
         assert before.group_protocol is not None
         with Worker(broker.bootstrap_servers, group, [topic], group_protocol=protocol, group_instance_id="i") as newer:
             newer.settled(2)
-            by_poll(holder)
+            next_error_of_poll(holder)
             assert Shown.by(holder, topic) == OUT
             # A heartbeat between the holder's release and the newcomer's join has it lose everything before that.
             holder.poll(0)
@@ -132,7 +132,7 @@ def test_replaced_member_of_confluent_kafka_keeps_an_epoch(broker: Broker, proto
     settled(raw)
     with Worker(broker.bootstrap_servers, group, [topic], group_protocol=protocol, group_instance_id="i") as newer:
         newer.settled(2)
-        by_poll(raw)
+        next_error_of_poll(raw)
         written = raw.consumer_group_metadata()
         print(f"{protocol}: {written!r}")
         assert isinstance(written, bytes)
@@ -151,7 +151,7 @@ def test_member_that_exceeded_max_poll_interval_has_no_epoch_until_it_rejoins(br
         wait_until(lambda: not admin.describe(group, with_offsets=False).group.members, "a group without members")
         assert slow.membership().state is MemberState.STALE
         assert Shown.by(slow, topic) == OUT
-        by_poll(slow)
+        next_error_of_poll(slow)
         wait_until(lambda: slow.poll(0.05) is None and slow.generation() > 0, "a new epoch")
 
 

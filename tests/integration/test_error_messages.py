@@ -20,7 +20,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership import Consumer, FatalGroupError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from tests.integration.polls import AnyConsumer, by_consume, by_poll
+from tests.integration.polls import AnyConsumer, next_error_of_consume, next_error_of_poll
 from tests.support.acls import forbid
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
@@ -241,7 +241,7 @@ def test_error_message_has_the_fields_of_the_table(table_broker: Broker, what: s
     """
     provoke, protocol, theirs, ours = MESSAGES[what]
     with scene(table_broker, kind, protocol) as at:
-        message = by_poll(provoke(at))
+        message = next_error_of_poll(provoke(at))
         print(f"{what} | {kind} | {Said.by(message, at.topic)} | {message.error()}")
         said = Said.by(message, at.topic)
         if at.kind is OURS and what.startswith("group forbidden"):
@@ -259,7 +259,7 @@ def test_error_message_has_the_fields_of_the_table(table_broker: Broker, what: s
 def test_consume_returns_the_error_message_of_poll(table_broker: Broker, protocol: str, kind: str) -> None:
     """`consume` returns the error as a message among the others."""
     with scene(table_broker, kind, protocol) as at:
-        message = by_consume(fenced(at))
+        message = next_error_of_consume(fenced(at))
         assert Said.by(message, at.topic) == (_FENCED if at.kind is OURS else _FATAL)
 
 
@@ -315,7 +315,7 @@ def test_calls_of_a_fenced_member_have_the_outcomes_of_the_table(
     """Calls after the fatal error raise the table's codes and classes; each `FatalGroupError` is a `KafkaException`."""
     with scene(table_broker, kind, protocol) as at:
         consumer = fenced(at)
-        by_poll(consumer)
+        next_error_of_poll(consumer)
         wait_until(lambda: consumer.poll(0) is None and not consumer.assignment(), "the loss")
         partitions = [TopicPartition(at.topic, 0, 0)]
         for what, (call, theirs, ours) in CALLS.items():
@@ -334,14 +334,14 @@ def test_fatal_error_is_returned_again_by_each_waiting_poll(table_broker: Broker
     """
     with scene(table_broker, "confluent-kafka", protocol) as there:
         consumer = fenced(there)
-        by_poll(consumer)
+        next_error_of_poll(consumer)
         assert consumer.poll(1.5) is None
         assert consumer.consume(10, 1.5) == []
     with scene(table_broker, "ours", protocol) as here:
         consumer = fenced(here)
-        first = by_poll(consumer)
+        first = next_error_of_poll(consumer)
         again = [consumer.poll(-1), *consumer.consume(10, -1)]
-        assert [message.error().str() for message in again] == [first.error().str()] * 2  # type: ignore[union-attr]  # by_poll
+        assert [message.error().str() for message in again] == [first.error().str()] * 2  # type: ignore[union-attr]  # next_error_of_poll
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
-from tests.integration.grounds import COOPERATIVE, EAGER
+from tests.integration.environments import COOPERATIVE, EAGER
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import create_topic, unique

@@ -77,7 +77,7 @@ class Lifetime:
         wait_until(is_so, "the records and calls", between=between, seen=lambda: (self.calls, self.records[-3:]))
 
 
-class Stage:
+class PolledGroup:
     """A broker with two topics of one partition each, and a group."""
 
     def __init__(self, kafka: Broker, protocol: str) -> None:
@@ -93,7 +93,7 @@ class Stage:
         }
 
     def play(
-        self, kind: Callable[..., AnyConsumer], scene: Callable[[Lifetime, Stage], None]
+        self, kind: Callable[..., AnyConsumer], scene: Callable[[Lifetime, PolledGroup], None]
     ) -> tuple[tuple[Calls, Records], dict[str, int]]:
         """Return what a consumer of this class saw in this scene, and the committed offsets after its end."""
         group = unique("group")
@@ -117,13 +117,13 @@ class Stage:
         }
 
 
-def read_some(life: Lifetime, stage: Stage) -> None:
+def read_some(life: Lifetime, stage: PolledGroup) -> None:
     """Read a hundred records; many more are in the buffer."""
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == READ)
 
 
-def unsubscribed(life: Lifetime, stage: Stage) -> None:
+def unsubscribed(life: Lifetime, stage: PolledGroup) -> None:
     """Unsubscribe and call `poll` until the revocation, and longer."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -133,7 +133,7 @@ def unsubscribed(life: Lifetime, stage: Stage) -> None:
     assert life.consumer.poll(0.3) is None
 
 
-def unsubscribed_in_batches(life: Lifetime, stage: Stage) -> None:
+def unsubscribed_in_batches(life: Lifetime, stage: PolledGroup) -> None:
     """Unsubscribe and call `consume`."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -141,20 +141,20 @@ def unsubscribed_in_batches(life: Lifetime, stage: Stage) -> None:
     assert life.consumer.consume(READ, 0.3) == []
 
 
-def unsubscribed_and_closed(life: Lifetime, stage: Stage) -> None:
+def unsubscribed_and_closed(life: Lifetime, stage: PolledGroup) -> None:
     """Unsubscribe and close without another poll."""
     read_some(life, stage)
     life.consumer.unsubscribe()
 
 
-def resubscribed(life: Lifetime, stage: Stage) -> None:
+def resubscribed(life: Lifetime, stage: PolledGroup) -> None:
     """Subscribe to the same topic after the old membership has ended."""
     unsubscribed(life, stage)
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == 2 * READ)
 
 
-SCENES: dict[Callable[[Lifetime, Stage], None], dict[str, int]] = {
+SCENES: dict[Callable[[Lifetime, PolledGroup], None], dict[str, int]] = {
     unsubscribed: {"topic": READ},
     unsubscribed_in_batches: {"topic": READ},
     unsubscribed_and_closed: {"topic": READ},
@@ -165,13 +165,13 @@ SCENES: dict[Callable[[Lifetime, Stage], None], dict[str, int]] = {
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("scene", SCENES)
 def test_unsubscribe_returns_no_further_record_and_commits_as_confluent_kafka(
-    kafka: Broker, protocol: str, scene: Callable[[Lifetime, Stage], None]
+    kafka: Broker, protocol: str, scene: Callable[[Lifetime, PolledGroup], None]
 ) -> None:
     """`unsubscribe` drops the buffered records.
 
     The last returned record sets the committed offset and the next start.
     """
-    stage = Stage(kafka, protocol)
+    stage = PolledGroup(kafka, protocol)
     theirs, ours = (stage.play(kind, scene) for kind in (confluent_kafka.Consumer, Consumer))
     assert ours == theirs
     assert ours[1] == SCENES[scene]
@@ -180,7 +180,7 @@ def test_unsubscribe_returns_no_further_record_and_commits_as_confluent_kafka(
 # ---- another subscription at once -----------------------------------------------------------------------------------
 
 
-def resubscribed_at_once(life: Lifetime, stage: Stage) -> None:
+def resubscribed_at_once(life: Lifetime, stage: PolledGroup) -> None:
     """Subscribe to the same topic again without a poll in between."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -188,7 +188,7 @@ def resubscribed_at_once(life: Lifetime, stage: Stage) -> None:
     life.poll_until(lambda: len(life.records) == 2 * READ)
 
 
-def replaced(life: Lifetime, stage: Stage, *, leaves: bool) -> None:
+def replaced(life: Lifetime, stage: PolledGroup, *, leaves: bool) -> None:
     """Replace the subscription by the other topic."""
     read_some(life, stage)
     if leaves:
@@ -200,7 +200,7 @@ def replaced(life: Lifetime, stage: Stage, *, leaves: bool) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_immediate_resubscribe_continues_after_the_last_record(kafka: Broker, protocol: str) -> None:
     """The old membership ends and a new one begins. confluent-kafka never joins again under the consumer protocol."""
-    stage = Stage(kafka, protocol)
+    stage = PolledGroup(kafka, protocol)
     (calls, records), committed = stage.play(Consumer, resubscribed_at_once)
     assert (calls[:3], committed) == ([("assign", 1), ("revoke", 1), ("assign", 1)], {"topic": 2 * READ})
     assert records == [(stage.topic, offset) for offset in range(2 * READ)]
@@ -218,7 +218,7 @@ def test_subscription_to_another_topic_stops_records_of_the_former_topic_at_once
     confluent-kafka does so with the eager strategies; with other strategies, and without `unsubscribe`, it continues to
     read the old topic until the rebalance.
     """
-    stage = Stage(kafka, protocol)
+    stage = PolledGroup(kafka, protocol)
     scene = partial(replaced, leaves=leaves)
     (calls, records), committed = stage.play(Consumer, scene)
     assert calls[:3] == [("assign", 1), ("revoke", 1), ("assign", 1)]

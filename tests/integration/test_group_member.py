@@ -13,8 +13,8 @@ from consumer_membership import Consumer, FatalGroupError, GroupMember, HealthVe
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.aio import AIOGroupMember
 from consumer_membership.types import FENCED_INSTANCE_CODE
-from tests.integration.grounds import CONSUMER, VERSIONS, Ground, on
-from tests.integration.nursery import NURSERY
+from tests.integration.environments import CONSUMER, VERSIONS, Environment, on
+from tests.integration.fork_server import FORK_SERVER
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
 from tests.support.kinds import SHORT_SESSIONS
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 class Shards:
     """A member and the shards that its callbacks say it owns."""
 
-    def __init__(self, ground: Ground, group: str, topic: str, **config: object) -> None:
-        given = {key.replace("_", "."): value for key, value in {**ground.mode, **config}.items()}
-        settings = {"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "heartbeat.interval.ms": 200}
+    def __init__(self, environment: Environment, group: str, topic: str, **config: object) -> None:
+        given = {key.replace("_", "."): value for key, value in {**environment.mode, **config}.items()}
+        settings = {"bootstrap.servers": environment.bootstrap_servers, "group.id": group, "heartbeat.interval.ms": 200}
         self.member = GroupMember({**settings, "rebalance.callbacks": "incremental", **given})
         self.owned: set[int] = set()
         self.lost: list[int] = []
@@ -74,24 +74,24 @@ def settled(*counts: int, members: list[Shards]) -> None:
 
 
 @on("newest-consumer", "oldest-consumer", "newest-cooperative")
-def test_shards_move_between_members_and_progress_is_committed(ground: Ground) -> None:
+def test_shards_move_between_members_and_progress_is_committed(environment: Environment) -> None:
     """Two members share the shards, a static one returns to its own, and a leave gives them away.
 
     The progress of a shard is read by its next owner. A consumer may be a member of the same group.
     """
-    topic, group = ground.topic(6, "shards"), unique("group")
+    topic, group = environment.topic(6, "shards"), unique("group")
     with ExitStack() as stack:
-        first = Shards(ground, group, topic, ownership_lease_enable=True)
+        first = Shards(environment, group, topic, ownership_lease_enable=True)
         stack.callback(first.member.close)
         settled(6, members=[first])
-        second = Shards(ground, group, topic, group_instance_id="b")
+        second = Shards(environment, group, topic, group_instance_id="b")
         stack.callback(second.member.close)
         settled(3, 3, members=[first, second])
         shard = min(second.owned)
         second.member.commit([Partition(topic, shard, 41, metadata="page 41")])
         kept = set(second.owned)
         second.member.close()
-        again = Shards(ground, group, topic, group_instance_id="b")
+        again = Shards(environment, group, topic, group_instance_id="b")
         stack.callback(again.member.close)
         settled(3, 3, members=[first, again])
         assert again.owned == kept
@@ -107,14 +107,14 @@ def test_shards_move_between_members_and_progress_is_committed(ground: Ground) -
 
 
 @on("newest-consumer")
-def test_removed_group_member_loses_its_shards_and_rejoins(ground: Ground) -> None:
+def test_removed_group_member_loses_its_shards_and_rejoins(environment: Environment) -> None:
     """An administrator removes it: `on_lost` is called, and the member joins again."""
-    topic, group = ground.topic(2, "shards"), unique("group")
-    one = Shards(ground, group, topic)
+    topic, group = environment.topic(2, "shards"), unique("group")
+    one = Shards(environment, group, topic)
     try:
         settled(2, members=[one])
         epoch = one.member.generation()
-        GroupAdmin({"bootstrap.servers": ground.bootstrap_servers}).remove_members(group, all_members=True)
+        GroupAdmin({"bootstrap.servers": environment.bootstrap_servers}).remove_members(group, all_members=True)
         wait_until(lambda: one.member.poll(0.1) and not one.owned, "the loss")
         settled(2, members=[one])
         assert one.member.generation() > epoch
@@ -123,18 +123,18 @@ def test_removed_group_member_loses_its_shards_and_rejoins(ground: Ground) -> No
 
 
 @on("newest-consumer")
-def test_takeover_by_instance_id_ends_the_former_member_and_its_lease(ground: Ground) -> None:
+def test_takeover_by_instance_id_ends_the_former_member_and_its_lease(environment: Environment) -> None:
     """The newest member with an id gets the same shards; the former member loses them and its lease, and is refused."""
-    topic, group = ground.topic(4, "shards"), unique("group")
+    topic, group = environment.topic(4, "shards"), unique("group")
     with ExitStack() as stack:
-        former = Shards(ground, group, topic, group_instance_id="a", ownership_lease_enable=True)
+        former = Shards(environment, group, topic, group_instance_id="a", ownership_lease_enable=True)
         stack.callback(former.member.close)
-        other = Shards(ground, group, topic)
+        other = Shards(environment, group, topic)
         stack.callback(other.member.close)
         settled(2, 2, members=[former, other])
         taken, kept = set(former.owned), set(other.owned)
         lease = former.member.lease(Partition(topic, min(taken)))
-        new = Shards(ground, group, topic, group_instance_id="a", ownership_lease_enable=True)
+        new = Shards(environment, group, topic, group_instance_id="a", ownership_lease_enable=True)
         stack.callback(new.member.close)
         settled(2, 2, members=[new, other])
         assert (new.owned, other.owned) == (taken, kept)
@@ -150,18 +150,18 @@ def test_takeover_by_instance_id_ends_the_former_member_and_its_lease(ground: Gr
 
 
 @on("newest-consumer")
-def test_hand_over_prepares_the_successor_and_moves_no_other_shard(ground: Ground) -> None:
+def test_hand_over_prepares_the_successor_and_moves_no_other_shard(environment: Environment) -> None:
     """`on_warm` receives the shards of the holder, which then releases them in order."""
-    topic, group = ground.topic(4, "shards"), unique("group")
+    topic, group = environment.topic(4, "shards"), unique("group")
     policy = {"group_instance_id": "a", "group_instance_id_conflict_policy": "hand-over"}
     with ExitStack() as stack:
-        old = Shards(ground, group, topic, **policy)
+        old = Shards(environment, group, topic, **policy)
         stack.callback(old.member.close)
-        other = Shards(ground, group, topic)
+        other = Shards(environment, group, topic)
         stack.callback(other.member.close)
         settled(2, 2, members=[old, other])
         moved, kept = set(old.owned), set(other.owned)
-        new = Shards(ground, group, topic, **policy)
+        new = Shards(environment, group, topic, **policy)
         stack.callback(new.member.close)
         ends: list[str] = []
 
@@ -202,13 +202,13 @@ def test_killed_process_with_members_is_replaced_by_instance_id_and_by_its_sessi
     version: str, broker_pool: RunBrokers
 ) -> None:
     """A new member with an id of the killed process continues its shards; the others move when the session ends."""
-    ground = Ground(broker=broker_pool.shared(VERSIONS[version], properties=SHORT_SESSIONS), mode=CONSUMER)
-    topic, group = ground.topic(6, "shards"), unique("group")
-    config = {"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "membership.threads": "shared"}
+    environment = Environment(broker=broker_pool.shared(VERSIONS[version], properties=SHORT_SESSIONS), mode=CONSUMER)
+    topic, group = environment.topic(6, "shards"), unique("group")
+    config = {"bootstrap.servers": environment.bootstrap_servers, "group.id": group, "membership.threads": "shared"}
     with ExitStack() as stack:
-        survivor = Shards(ground, group, topic)
+        survivor = Shards(environment, group, topic)
         stack.callback(survivor.member.close)
-        process = NURSERY.Process(target=_live_until_killed, args=(config, topic, ("a", "b")))
+        process = FORK_SERVER.Process(target=_live_until_killed, args=(config, topic, ("a", "b")))
         process.start()
         stack.callback(process.close)
         stack.callback(process.join)
@@ -230,7 +230,7 @@ def test_killed_process_with_members_is_replaced_by_instance_id_and_by_its_sessi
         before, kept = owners(), set(survivor.owned)
         process.kill()
         process.join(PATIENCE_S)
-        successor = Shards(ground, group, topic, group_instance_id="a")
+        successor = Shards(environment, group, topic, group_instance_id="a")
         stack.callback(successor.member.close)
         wait_until(lambda: len(successor.owned) >= 2, "the shards of a", between=lambda: successor.member.poll(0.1))
         assert {number for number, name in before.items() if name == "a"} <= successor.owned
@@ -240,11 +240,11 @@ def test_killed_process_with_members_is_replaced_by_instance_id_and_by_its_sessi
 
 
 @on("newest-consumer")
-def test_asyncio_members_of_one_loop_share_the_shards(ground: Ground) -> None:
+def test_asyncio_members_of_one_loop_share_the_shards(environment: Environment) -> None:
     """Coroutine callbacks run on the loop, and a close of one gives its shards to the others."""
-    topic, group = ground.topic(6, "shards"), unique("group")
+    topic, group = environment.topic(6, "shards"), unique("group")
     config = {
-        "bootstrap.servers": ground.bootstrap_servers,
+        "bootstrap.servers": environment.bootstrap_servers,
         "group.id": group,
         "heartbeat.interval.ms": 200,
         "rebalance.callbacks": "incremental",

@@ -13,7 +13,7 @@ from consumer_membership.runtime.guardian.leave_requests import LeaveRequest
 from consumer_membership.runtime.guardian.leaving import leave
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
-from tests.integration.deaths import SESSION_S, members, said_at_its_death
+from tests.integration.guardian_kills import SESSION_S, guardian_log_after_kill, members
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.leave_requests import leave_request
 from tests.runtime.guardian.processes import has_ended
@@ -49,7 +49,7 @@ def test_guardian_leaves_for_a_killed_member_long_before_its_session_ends(
         ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
         ConsumerProcess(servers, group, topic, tmp_path / "two") as two,
     ):
-        assert said_at_its_death(one, two, group).startswith("left on its behalf (epoch -1)")
+        assert guardian_log_after_kill(one, two, group).startswith("left on its behalf (epoch -1)")
         assert members(broker, group) == 1
 
 
@@ -122,7 +122,7 @@ def test_guardian_leaves_for_a_killed_classic_member_long_before_its_session_end
         ConsumerProcess(servers, group, topic, tmp_path / "one", group_protocol="classic") as one,
         ConsumerProcess(servers, group, topic, tmp_path / "two", group_protocol="classic") as two,
     ):
-        assert said_at_its_death(one, two, group).startswith("left on its behalf (LeaveGroup)")
+        assert guardian_log_after_kill(one, two, group).startswith("left on its behalf (LeaveGroup)")
 
 
 def test_killed_classic_static_member_keeps_its_partitions_for_its_replacement(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.devbroker import Broker
-from tests.integration.deaths import members, said_at_its_death
+from tests.integration.guardian_kills import guardian_log_after_kill, members
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import ROOT, has_ended
 from tests.support.brokers import RunBrokers
@@ -54,7 +54,7 @@ def test_guardian_leaves_over_the_connection_settings_of_a_killed_member(
         ConsumerProcess(group=group, topic=topic, log=tmp_path / "two", **config) as two,
     ):
         expected = f"left on its behalf (epoch -1) at coordinator {config['bootstrap']}"
-        assert said_at_its_death(one, two, group) == expected
+        assert guardian_log_after_kill(one, two, group) == expected
         assert members(broker, group) == 1
 
 
@@ -72,7 +72,7 @@ def test_guardian_leaves_with_the_keystore_of_a_killed_member(
         ConsumerProcess(group=group, topic=topic, log=tmp_path / "two", **config) as two,
     ):
         expected = f"left on its behalf (epoch -1) at coordinator {config['bootstrap']}"
-        assert said_at_its_death(one, two, group) == expected
+        assert guardian_log_after_kill(one, two, group) == expected
         assert members(broker, group) == 1
 
 

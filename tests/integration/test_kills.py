@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.grounds import COOPERATIVE, EAGER
+from tests.integration.environments import COOPERATIVE, EAGER
 from tests.integration.group_under_test import DEPTH, PARTITIONS, GroupUnderTest, new_group, partitions_of
 from tests.support.brokers import RunBrokers
 from tests.support.versions import NEWEST, OLDEST

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
-from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.integration.offsets import committed
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
@@ -23,23 +23,23 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture
-def topic(ground: Ground) -> str:
+def topic(environment: Environment) -> str:
     """A topic of twelve partitions."""
-    return ground.topic(12)
+    return environment.topic(12)
 
 
-def test_first_member_owns_everything_and_reads_every_record(ground: Ground, topic: str) -> None:
+def test_first_member_owns_everything_and_reads_every_record(environment: Environment, topic: str) -> None:
     """M20: A first member goes through join, assignment, RECONCILE and acknowledgement to STABLE.
 
     The records come from the start.
     """
-    produce(ground.bootstrap_servers, topic, 600)
-    with ground.member(unique("group"), [topic]) as worker:
+    produce(environment.bootstrap_servers, topic, 600)
+    with environment.member(unique("group"), [topic]) as worker:
         worker.wait(lambda w: len(w.notes.records) == 600, "600 records")
         worker.settled(12)
         states = [t.new for t in worker.consumer.membership().transitions]
         # A classic member acknowledges nothing: by its next JoinGroup it says what it has.
-        acknowledges = [] if ground.is_classic else [MemberState.ACK]
+        acknowledges = [] if environment.is_classic else [MemberState.ACK]
         assert states[:4] == [MemberState.JOINING, MemberState.RECONCILE, *acknowledges, MemberState.STABLE]
         assert worker.notes.named("assign") == [tuple((topic, p) for p in range(12))]
         assert worker.consumer.generation() > 0
@@ -49,28 +49,28 @@ def test_first_member_owns_everything_and_reads_every_record(ground: Ground, top
         )
 
 
-def test_scale_out_and_in_returns_every_record_once(ground: Ground, topic: str) -> None:
+def test_scale_out_and_in_returns_every_record_once(environment: Environment, topic: str) -> None:
     """S02, S09: Members join and leave cleanly; each record is read exactly once."""
     group = unique("group")
-    first = ground.member(group, [topic])
-    second = ground.member(group, [topic])
+    first = environment.member(group, [topic])
+    second = environment.member(group, [topic])
     with first:
         first.settled(12)
-        produce(ground.bootstrap_servers, topic, 3000)
+        produce(environment.bootstrap_servers, topic, 3000)
         with second:
             second.settled(6)
             first.settled(6)
-            produce(ground.bootstrap_servers, topic, 3000)
+            produce(environment.bootstrap_servers, topic, 3000)
             assert first.owned | second.owned == {(topic, p) for p in range(12)}
         first.settled(12)
-        produce(ground.bootstrap_servers, topic, 3000)
+        produce(environment.bootstrap_servers, topic, 3000)
         first.wait(lambda w: len(w.notes.records) + len(second.notes.records) >= 9000, "9000 records in all")
     seen = Counter((partition, offset) for w in (first, second) for _, partition, offset, _ in w.notes.records)
     assert (len(seen), max(seen.values())) == (9000, 1)
-    assert sum(committed(ground.broker, group, topic, 12).values()) == 9000
+    assert sum(committed(environment.broker, group, topic, 12).values()) == 9000
 
 
-def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> None:
+def test_revocation_commits_before_the_callback(environment: Environment, topic: str) -> None:
     """M34, C07: The consumed offsets of revoked partitions are already committed when on_revoke runs."""
     group = unique("group")
     found: dict[int, int] = {}
@@ -79,16 +79,16 @@ def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> N
         if call == "revoke" and not found:
             found.update({p.partition: p.offset for p in consumer.committed(partitions, timeout=PATIENCE_S)})
 
-    first = ground.member(group, [topic], on_call, auto_commit_interval_ms=600_000)
+    first = environment.member(group, [topic], on_call, auto_commit_interval_ms=600_000)
     with first:
-        produce(ground.bootstrap_servers, topic, 1200)
+        produce(environment.bootstrap_servers, topic, 1200)
         first.wait(lambda w: len(w.notes.records) == 1200, "1200 records")
-        with ground.member(group, [topic]) as second:
+        with environment.member(group, [topic]) as second:
             second.settled(6)
-    assert (len(found), set(found.values())) == (12 if ground.is_eager else 6, {100})
+    assert (len(found), set(found.values())) == (12 if environment.is_eager else 6, {100})
 
 
-def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Ground, topic: str) -> None:
+def test_failing_revoke_callback_is_called_again_until_it_succeeds(environment: Environment, topic: str) -> None:
     """M41: An on_revoke that raises leaves the revocation unacknowledged; the next poll calls it again."""
     group = unique("group")
     failures = [RuntimeError("first"), RuntimeError("second")]
@@ -97,9 +97,9 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Groun
         if call == "revoke" and failures:
             raise failures.pop(0)
 
-    with ground.member(group, [topic], on_call) as first:
+    with environment.member(group, [topic], on_call) as first:
         first.settled(12)
-        with ground.member(group, [topic]) as second:
+        with environment.member(group, [topic]) as second:
             second.settled(6)
             first.settled(6)
             assert [str(error) for error in first.take_raised()] == ["first", "second"]
@@ -108,12 +108,12 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Groun
             assert len(set(revoked)) == 1
 
 
-def test_poll_timeout_leaves_the_group_and_rejoins(ground: Ground, topic: str) -> None:
+def test_poll_timeout_leaves_the_group_and_rejoins(environment: Environment, topic: str) -> None:
     """C01, C20: An application that stops polling loses its partitions, gets the error and on_lost, and rejoins."""
     group = unique("group")
     with (
-        ground.member(group, [topic], max_poll_interval_ms=5000) as slow,
-        ground.member(group, [topic]) as other,
+        environment.member(group, [topic], max_poll_interval_ms=5000) as slow,
+        environment.member(group, [topic]) as other,
     ):
         slow.settled(6)
         slow.freeze()
@@ -126,45 +126,45 @@ def test_poll_timeout_leaves_the_group_and_rejoins(ground: Ground, topic: str) -
         assert slow.notes.raised == []
 
 
-def test_closed_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> None:
+def test_closed_static_member_returns_to_its_partitions(environment: Environment, topic: str) -> None:
     """B05: A static member that closes and returns gets the same partitions; the other member sees no change."""
     group = unique("group")
-    with ground.member(group, [topic], group_instance_id="b") as stays:
-        with ground.member(group, [topic], group_instance_id="a") as first:
+    with environment.member(group, [topic], group_instance_id="b") as stays:
+        with environment.member(group, [topic], group_instance_id="a") as first:
             first.settled(6)
             stays.settled(6)
             owned = first.owned
         before = list(stays.notes.calls)
-        with ground.member(group, [topic], group_instance_id="a") as again:
+        with environment.member(group, [topic], group_instance_id="a") as again:
             again.settled(6)
             assert again.owned == owned
         # A leader that comes back may gather a cooperative group once more; nothing moves then.
         assert [call for call in stays.notes.calls if call[1]] == [call for call in before if call[1]]
 
 
-def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str) -> None:
+def test_two_groups_read_the_same_topic_independently(environment: Environment, topic: str) -> None:
     """Each group reads every record and commits its own offsets."""
-    produce(ground.bootstrap_servers, topic, 240)
+    produce(environment.bootstrap_servers, topic, 240)
     groups = [unique("group"), unique("group")]
     with (
-        ground.member(groups[0], [topic]) as one,
-        ground.member(groups[1], [topic]) as two,
+        environment.member(groups[0], [topic]) as one,
+        environment.member(groups[1], [topic]) as two,
     ):
         one.wait(lambda w: len(w.notes.records) == 240, "240 records")
         two.wait(lambda w: len(w.notes.records) == 240, "240 records")
-    assert [sum(committed(ground.broker, group, topic, 12).values()) for group in groups] == [240, 240]
+    assert [sum(committed(environment.broker, group, topic, 12).values()) for group in groups] == [240, 240]
 
 
-def test_commit_of_a_non_member_is_refused_until_the_group_is_empty(ground: Ground, topic: str) -> None:
+def test_commit_of_a_non_member_is_refused_until_the_group_is_empty(environment: Environment, topic: str) -> None:
     """B31, B32: A non-member's commit is refused with UNKNOWN_MEMBER_ID until the group is empty.
 
     It may always fetch offsets.
     """
     group = unique("group")
-    stranger = Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group})
+    stranger = Consumer({"bootstrap.servers": environment.bootstrap_servers, "group.id": group})
     offsets = [Partition(topic, 0, 3)]
     try:
-        with ground.member(group, [topic], enable_auto_commit=False) as member:
+        with environment.member(group, [topic], enable_auto_commit=False) as member:
             member.settled(12)
             with pytest.raises(KafkaException) as refused:
                 stranger.commit(offsets=offsets, asynchronous=False)
@@ -180,14 +180,14 @@ def test_commit_of_a_non_member_is_refused_until_the_group_is_empty(ground: Grou
         stranger.close()
 
 
-def test_two_hundred_partitions_are_read_and_shared(ground: Ground) -> None:
+def test_two_hundred_partitions_are_read_and_shared(environment: Environment) -> None:
     """A member of a topic with 200 partitions owns and reads all of them, and shares them in a scale-out."""
-    topic = ground.topic(200, "wide")
+    topic = environment.topic(200, "wide")
     group = unique("group")
-    produce(ground.bootstrap_servers, topic, 2000)
-    with ground.member(group, [topic]) as first:
+    produce(environment.bootstrap_servers, topic, 2000)
+    with environment.member(group, [topic]) as first:
         first.wait(lambda w: len(w.notes.records) == 2000, "2000 records")
-        with ground.member(group, [topic]) as second:
+        with environment.member(group, [topic]) as second:
             second.settled(100)
             first.settled(100)
 
@@ -199,16 +199,16 @@ def test_full_group_refuses_an_additional_member_only(broker_pool: RunBrokers, m
     The other members are not affected.
     """
     limits = {"group.consumer.max.size": "1", "group.max.size": "1"}
-    ground = Ground(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
-    topic, group = ground.topic(2), unique("group")
-    with ground.member(group, [topic]) as first:
+    environment = Environment(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
+    topic, group = environment.topic(2), unique("group")
+    with environment.member(group, [topic]) as first:
         first.settled(2)
         calls = list(first.notes.calls)
-        with ground.member(group, [topic]) as second:
+        with environment.member(group, [topic]) as second:
             second.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
             error = second.notes.errors[0]
             assert (error.code(), error.fatal()) == (KafkaError.GROUP_MAX_SIZE_REACHED, True)
-            assert ("group.max.size" if ground.is_classic else "group.consumer.max.size") in error.str()
-        produce(ground.bootstrap_servers, topic, 100)
+            assert ("group.max.size" if environment.is_classic else "group.consumer.max.size") in error.str()
+        produce(environment.bootstrap_servers, topic, 100)
         first.wait(lambda w: len(w.notes.records) == 100, "100 records")
         assert first.notes.calls == calls

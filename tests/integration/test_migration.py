@@ -22,7 +22,7 @@ from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription, MemberDescription
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
-from tests.integration.partners import Company, Partner
+from tests.integration.partners import MixedGroup, Partner
 from tests.integration.writer import PARTITIONS, Writer
 from tests.observe.conversion_incidents import converted, grown
 from tests.observe.incidents import RAW, Stage, app
@@ -85,21 +85,21 @@ KAFKA_PYTHON_COOPERATIVE = Kind(client=Client.KAFKA_PYTHON, strategies=(Strategy
 class Migration:
     """A group that changes its protocol, and the load on its topic."""
 
-    def __init__(self, company: Company, writer: Writer) -> None:
-        self.company = company
+    def __init__(self, mixed_group: MixedGroup, writer: Writer) -> None:
+        self.mixed_group = mixed_group
         self._writer = writer
-        self._admin = GroupAdmin({"bootstrap.servers": company.bootstrap_servers})
+        self._admin = GroupAdmin({"bootstrap.servers": mixed_group.bootstrap_servers})
 
     @property
     def members(self) -> list[Partner]:
         """The current members."""
-        return list(self.company.members)
+        return list(self.mixed_group.members)
 
     # ---- who comes and goes ----
 
     def join(self, kind: Kind, instance_id: str | None = None, session_timeout_ms: int = 10_000) -> Partner:
         """Start a member."""
-        return self.company.join(
+        return self.mixed_group.join(
             kind.client,
             *kind.strategies,
             protocol=kind.protocol,
@@ -114,7 +114,7 @@ class Migration:
         """
         former = self.members
         for member, kind in zip(former, kinds, strict=True):
-            self.company.dismiss(member)
+            self.mixed_group.leave(member)
             self.join(kind, member.life.instance_id)
             self.settled(last if member is former[-1] else until_last)
 
@@ -123,20 +123,20 @@ class Migration:
         member.withhold()
         member.wait(_has_a_batch, "uncommitted records of each of its partitions")
         owned = member.owned
-        self.company.kill(member)
+        self.mixed_group.kill(member)
         assert {partition for partition, _ in uncommitted(member.account)} == owned
 
     # ---- what the group is ----
 
     def group(self) -> GroupDescription:
         """The group as its coordinator describes it."""
-        return self._admin.describe(self.company.group, with_offsets=False).group
+        return self._admin.describe(self.mixed_group.group, with_offsets=False).group
 
     def settled(self, protocol: GroupProtocol) -> None:
         """Wait until each partition has one owner, the group is of this type, and our members' views agree."""
-        self.company.settled()
+        self.mixed_group.settled()
         group = self.group()
-        assert group.protocol is protocol, str(self.company)
+        assert group.protocol is protocol, str(self.mixed_group)
         described = {member.client_id: member for member in group.members}
         ours = []
         for partner in self.members:
@@ -150,7 +150,7 @@ class Migration:
                 ours.append(partner)
         if protocol is CLASSIC:
             # A member tells what it was assigned, then reads, and tells its view after that.
-            self.company.wait(lambda: _are_level(ours), "views of one generation")
+            self.mixed_group.wait(lambda: _are_level(ours), "views of one generation")
 
     # ---- the books ----
 
@@ -161,10 +161,10 @@ class Migration:
 
         Those records were repeated, and no others.
         """
-        self.company.everything_seen(self._writer.stop())
-        self.company.check(may_tell=_OVERTAKEN)
-        twice = Counter({place: count - 1 for place, count in self.company.seen().items() if count > 1})
-        left = {partner.life.client_id: uncommitted(partner.account) for partner in self.company.everybody}
+        self.mixed_group.everything_seen(self._writer.stop())
+        self.mixed_group.check(allowed_error=_OVERTAKEN)
+        twice = Counter({place: count - 1 for place, count in self.mixed_group.seen().items() if count > 1})
+        left = {partner.life.client_id: uncommitted(partner.account) for partner in self.mixed_group.partners}
         assert twice == sum(left.values(), Counter())
         return {name: places for name, places in left.items() if places}
 
@@ -201,10 +201,10 @@ def migration_on(broker: Broker, folder: Path) -> Iterator[Migration]:
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("topic"), PARTITIONS)
     with (
-        Company(servers, unique("group"), topic, PARTITIONS, folder) as company,
+        MixedGroup(servers, unique("group"), topic, PARTITIONS, folder) as mixed_group,
         Writer(servers, topic) as writer,
     ):
-        yield Migration(company, writer)
+        yield Migration(mixed_group, writer)
 
 
 # ---- online ---------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_static_member_replaced_by_the_other_protocol_moves_no_partition(
                     migration.kill_with_a_batch(member)
                     killed.append(member.life.client_id)
                 else:
-                    migration.company.dismiss(member)
+                    migration.mixed_group.leave(member)
                 migration.join(kind, member.life.instance_id)
                 migration.settled(CLASSIC if kind is not OURS and member is former[-1] else CONSUMER)
                 assert {other: _moves(other) for other in moves} == moves
@@ -342,7 +342,7 @@ def test_group_led_by_librdkafka_s_cooperative_sticky_is_converted_after_its_lea
         assert first.account.view is not None
         assert "the group has 2 classic members; group.protocol=consumer converts it" in first.account.view.text
         for member in former:
-            migration.company.dismiss(member)
+            migration.mixed_group.leave(member)
             migration.settled(CLASSIC)
         migration.join(OURS)
         migration.settled(CONSUMER)
@@ -359,7 +359,7 @@ def test_emptied_group_changes_its_type_and_keeps_its_offsets(strict: Broker, tm
     with migration_on(strict, tmp_path) as migration:
         for kind in (CONFLUENT_RANGE, OURS, OURS_COOPERATIVE, CONFLUENT):
             for member in migration.members:
-                migration.company.dismiss(member)
+                migration.mixed_group.leave(member)
             for _ in range(2):
                 migration.join(kind)
             migration.settled(CONSUMER if kind.protocol == "consumer" else CLASSIC)
@@ -388,15 +388,15 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
             # The rebalances overlap: the next one begins before this one is over.
             temporary = migration.join(OURS)
             temporary.wait(lambda a: a.view is not None and bool(a.view.generation), "its epoch")
-            migration.company.dismiss(temporary)
+            migration.mixed_group.leave(temporary)
         migration.settled(CONSUMER)
-        migration.company.dismiss(guests[0])
+        migration.mixed_group.leave(guests[0])
         migration.settled(CONSUMER)
         migration.kill_with_a_batch(guests[1])
         migration.settled(CONSUMER)
         migration.join(kind)
         for holder in holders:
-            migration.company.dismiss(holder)
+            migration.mixed_group.leave(holder)
         migration.settled(CLASSIC)
         assert list(migration.finish()) == [guests[1].life.client_id]
 

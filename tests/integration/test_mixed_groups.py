@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.devbroker import Broker
-from tests.integration.partners import Company
+from tests.integration.partners import MixedGroup
 from tests.integration.writer import PARTITIONS, Writer
 from tests.support.kafka import create_topic, unique
 from tests.support.partners.life import STRATEGIES, Client, Strategy
@@ -29,14 +29,14 @@ def cast_of(strategy: Strategy) -> list[Client]:
     return sorted([Client.OURS, *others], key=lambda client: client is not FIRST[strategy])
 
 
-def is_visited(company: Company, strategy: Strategy) -> None:
+def is_visited(mixed_group: MixedGroup, strategy: Strategy) -> None:
     """Another member joins and leaves: the leader makes others revoke a part of their partitions and keep the rest."""
-    leader = company.leader()
-    guest = company.join(Client.CONFLUENT, strategy)
-    company.settled()
-    company.dismiss(guest)
-    company.settled()
-    assert company.leader() is leader
+    leader = mixed_group.leader()
+    guest = mixed_group.join(Client.CONFLUENT, strategy)
+    mixed_group.settled()
+    mixed_group.leave(guest)
+    mixed_group.settled()
+    assert mixed_group.leader() is leader
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -51,27 +51,27 @@ def test_each_client_leads_a_mixed_group_without_losing_a_record(
     topic = create_topic(servers, unique("topic"), PARTITIONS)
     first, *others = cast_of(strategy)
     with (
-        Company(servers, unique("group"), topic, PARTITIONS, tmp_path) as company,
+        MixedGroup(servers, unique("group"), topic, PARTITIONS, tmp_path) as mixed_group,
         Writer(servers, topic) as writer,
     ):
-        company.join(first, strategy)
-        company.settled()
+        mixed_group.join(first, strategy)
+        mixed_group.settled()
         for client in others:
-            company.join(client, strategy)
-        company.settled()
-        led = [company.leader()]
-        assert led == company.members[:1]
-        while len(company.members) > 1:
+            mixed_group.join(client, strategy)
+        mixed_group.settled()
+        led = [mixed_group.leader()]
+        assert led == mixed_group.members[:1]
+        while len(mixed_group.members) > 1:
             if strategy is Strategy.COOPERATIVE_STICKY:
-                is_visited(company, strategy)
-            company.dismiss(led[-1])
-            company.settled()
-            led.append(company.leader())
+                is_visited(mixed_group, strategy)
+            mixed_group.leave(led[-1])
+            mixed_group.settled()
+            led.append(mixed_group.leader())
         # The last member is alone now: let it also lead another member.
-        last = company.members[0]
-        company.join(Client.KAFKA_PYTHON if last.life.client is Client.OURS else Client.OURS, strategy)
-        company.settled()
-        assert company.leader() is last
+        last = mixed_group.members[0]
+        mixed_group.join(Client.KAFKA_PYTHON if last.life.client is Client.OURS else Client.OURS, strategy)
+        mixed_group.settled()
+        assert mixed_group.leader() is last
         assert sorted(partner.life.client for partner in led) == sorted([first, *others])
-        company.everything_seen(writer.stop())
-        company.check()
+        mixed_group.everything_seen(writer.stop())
+        mixed_group.check()

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer as RawConsumer
 
 from consumer_membership import Assigned, Consumer, MemberState, MemberSubscription, RebalanceProtocol, Topics
 from tests.integration.assignors import Alphabetical
-from tests.integration.grounds import Ground, on
+from tests.integration.environments import Environment, on
 from tests.support.kafka import unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -58,12 +58,12 @@ class Failing(Ranking):
 
 
 @on("newest-eager", "oldest-eager")
-def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(ground: Ground) -> None:
+def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(environment: Environment) -> None:
     """`on_assignment` is called before on_assign, with the generation.
 
     A member whose assignor lacks the method is in the same group.
     """
-    group, topic = unique("group"), ground.topic(6)
+    group, topic = unique("group"), environment.topic(6)
     ours = [Listening(), Listening()]
     before: list[bool] = []
 
@@ -74,7 +74,7 @@ def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(ground: Gr
 
     with ExitStack() as stack:
         members = [
-            ground.member(group, [topic], looks, partition_assignment_strategy=[strategy])
+            environment.member(group, [topic], looks, partition_assignment_strategy=[strategy])
             for strategy in (*ours, Ranking())
         ]
         consumers = [one.consumer for one in members]
@@ -96,12 +96,12 @@ def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(ground: Gr
 
 
 @on("newest-eager")
-def test_on_assignment_that_raises_ends_only_its_own_member(ground: Ground) -> None:
+def test_on_assignment_that_raises_ends_only_its_own_member(environment: Environment) -> None:
     """The application gets the error, and the other members get the partitions."""
-    group, topic = unique("group"), ground.topic(6)
-    with ground.member(group, [topic], partition_assignment_strategy=[Ranking()]) as other:
+    group, topic = unique("group"), environment.topic(6)
+    with environment.member(group, [topic], partition_assignment_strategy=[Ranking()]) as other:
         other.settled(6)
-        with ground.member(group, [topic], partition_assignment_strategy=[Failing()]) as failing:
+        with environment.member(group, [topic], partition_assignment_strategy=[Failing()]) as failing:
             failing.wait(lambda w: bool(w.notes.errors), "the fatal error")
             assert "on_assignment() of the assignor 'ranking' failed: KeyError" in failing.notes.errors[0].str()
             assert failing.state is MemberState.FATAL
@@ -109,14 +109,16 @@ def test_on_assignment_that_raises_ends_only_its_own_member(ground: Ground) -> N
 
 
 @on("newest-eager")
-def test_group_with_librdkafka_sends_no_user_data(ground: Ground) -> None:
+def test_group_with_librdkafka_sends_no_user_data(environment: Environment) -> None:
     """The group votes for a built-in assignor, which sends no user data, with any leader."""
-    group, topic = unique("group"), ground.topic(6)
+    group, topic = unique("group"), environment.topic(6)
     assignor = Listening()
-    raw = RawConsumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "session.timeout.ms": 6000})
+    raw = RawConsumer(
+        {"bootstrap.servers": environment.bootstrap_servers, "group.id": group, "session.timeout.ms": 6000}
+    )
     try:
         raw.subscribe([topic])
-        with ground.member(group, [topic], partition_assignment_strategy=["range", assignor]) as ours:
+        with environment.member(group, [topic], partition_assignment_strategy=["range", assignor]) as ours:
             ours.wait(lambda w: raw.poll(0) is None and len(w.owned) == 3 == len(raw.assignment()), "a half each")
     finally:
         raw.close()

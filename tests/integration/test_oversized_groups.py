@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
-from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import produce, unique
@@ -70,8 +70,8 @@ def places(*workers: Worker) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for one in workers for _, partition, offset, _ in one.notes.records)
 
 
-def _has_committed_all(ground: Ground, group: str, topic: str) -> bool:
-    committed, end = offsets_at_end(ground.bootstrap_servers, group=group, topic=topic, partitions=PARTITIONS)
+def _has_committed_all(environment: Environment, group: str, topic: str) -> bool:
+    committed, end = offsets_at_end(environment.bootstrap_servers, group=group, topic=topic, partitions=PARTITIONS)
     return committed == end
 
 
@@ -81,31 +81,33 @@ def test_loaded_classic_group_above_its_limit_refuses_the_members_that_join_last
     One of three members, static or dynamic, ends with GROUP_MAX_SIZE_REACHED. The two others own all partitions, at the
     latest after the rebalance timeout. No record is received twice, because all were committed before the restart.
     """
-    groups: list[tuple[Ground, str, list[Worker]]] = []
+    groups: list[tuple[Environment, str, list[Worker]]] = []
     with ExitStack() as stack:
         for mode in (EAGER, COOPERATIVE):
-            ground, group = Ground(broker=limited.broker, mode=mode), unique("group")
-            topic = ground.topic(PARTITIONS)
+            environment, group = Environment(broker=limited.broker, mode=mode), unique("group")
+            topic = environment.topic(PARTITIONS)
             # The rebalance timeout is max.poll.interval.ms: the members that stay may wait for it.
             members = [
-                stack.enter_context(ground.member(group, [topic], group_instance_id=one, max_poll_interval_ms=50_000))
+                stack.enter_context(
+                    environment.member(group, [topic], group_instance_id=one, max_poll_interval_ms=50_000)
+                )
                 for one in _INSTANCES
             ]
             for one in members:
                 one.settled(2)
-            produce(ground.bootstrap_servers, topic, 300)
+            produce(environment.bootstrap_servers, topic, 300)
             members[0].wait(lambda _: places(*members).total() == 300, "300 records")  # noqa: B023 - called at once
-            groups.append((ground, topic, members))
-            wait_until(partial(_has_committed_all, ground, group, topic), "the commit of 300 records")
+            groups.append((environment, topic, members))
+            wait_until(partial(_has_committed_all, environment, group, topic), "the commit of 300 records")
         limited.restart(2)
-        for ground, topic, members in groups:
+        for environment, topic, members in groups:
             members[0].wait(lambda _: any(one.notes.errors for one in members), "a refusal")  # noqa: B023
             (refused,) = [one for one in members if one.notes.errors]
             stay = [one for one in members if one is not refused]
             assert [(one.code(), one.fatal()) for one in refused.notes.errors[:1]] == [(FULL, True)]
             refused.wait(lambda w: w.state is MemberState.FATAL and not w.owned, "its end")
             # An eager member releases everything before it joins.
-            last = "revoke" if ground.is_eager else "lost"
+            last = "revoke" if environment.is_eager else "lost"
             refused.wait(lambda w: w.notes.calls[-1][0] == last, f"{last} as its last callback")  # noqa: B023
             for one in stay:
                 one.settled(PARTITIONS // 2)
@@ -120,26 +122,26 @@ def test_loaded_consumer_group_above_its_limit_keeps_its_members_and_admits_no_o
 
     A new member is refused until fewer members than the limit are left.
     """
-    ground, group = Ground(broker=limited.broker, mode=CONSUMER), unique("group")
-    topic = ground.topic(PARTITIONS)
+    environment, group = Environment(broker=limited.broker, mode=CONSUMER), unique("group")
+    topic = environment.topic(PARTITIONS)
     with ExitStack() as stack:
-        members = [stack.enter_context(ground.member(group, [topic], group_instance_id=one)) for one in _INSTANCES]
+        members = [stack.enter_context(environment.member(group, [topic], group_instance_id=one)) for one in _INSTANCES]
         for one in members:
             one.settled(2)
         calls = [list(one.notes.calls) for one in members]
         limited.restart(2)
         for _ in range(2):
-            with ground.member(group, [topic]) as newcomer:
+            with environment.member(group, [topic]) as newcomer:
                 newcomer.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the refusal")
                 assert (newcomer.notes.errors[0].code(), newcomer.notes.errors[0].fatal()) == (FULL, True)
                 assert "2" in newcomer.notes.errors[0].str()
-            produce(ground.bootstrap_servers, topic, 300)
+            produce(environment.bootstrap_servers, topic, 300)
             assert [one.notes.calls[: len(before)] for one, before in zip(members, calls, strict=True)] == calls
             members.pop(0).stop("leave")
             for one in members:
                 one.settled(PARTITIONS // len(members))
             calls = [list(one.notes.calls) for one in members]
-        with ground.member(group, [topic]) as newcomer:
+        with environment.member(group, [topic]) as newcomer:
             newcomer.settled(PARTITIONS // 2)
             assert newcomer.notes.errors == []
         assert [one.notes.errors for one in members] == [[]]

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from consumer_membership import Assignor, MemberState
 from tests.integration.assignors import Alphabetical, Incomplete, Raising
-from tests.integration.grounds import Ground, on
+from tests.integration.environments import Environment, on
 from tests.support.consumer_thread import Worker
 from tests.support.kafka import produce, unique
 
@@ -31,12 +31,12 @@ CONTIGUOUS = [set(range(4 * rank, 4 * rank + 4)) for rank in range(3)]
 
 
 @contextmanager
-def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
+def group_of(environment: Environment, *strategies: object) -> Iterator[list[Worker]]:
     """Settled members with these strategies in their own group."""
-    group, topic = unique("group"), ground.topic(12)
+    group, topic = unique("group"), environment.topic(12)
     with ExitStack() as stack:
         workers = [
-            stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=strategy))
+            stack.enter_context(environment.member(group, [topic], partition_assignment_strategy=strategy))
             for strategy in strategies
         ]
         for worker in workers:
@@ -45,12 +45,12 @@ def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
 
 
 @on("newest-eager", "oldest-eager")
-def test_own_assignor_decides_the_assignment_of_a_group_of_three(ground: Ground) -> None:
+def test_own_assignor_decides_the_assignment_of_a_group_of_three(environment: Environment) -> None:
     """The assignor is given by import path, as an object and as a class.
 
     The assignment of any leader is applied.
     """
-    with group_of(ground, OWN, [Alphabetical()], [Alphabetical]) as workers:
+    with group_of(environment, OWN, [Alphabetical()], [Alphabetical]) as workers:
         assert by_rank(workers) == INTERLEAVED
         for worker in workers:
             assert (worker.notes.errors, worker.notes.raised, worker.notes.named("lost")) == ([], [], [])
@@ -67,25 +67,25 @@ def test_own_assignor_decides_the_assignment_of_a_group_of_three(ground: Ground)
     ids=["voted for range", "voted for the own one", "in common"],
 )
 def test_group_elects_the_assignor_that_most_members_prefer(
-    ground: Ground, strategies: tuple[str, ...], shares: list[set[int]]
+    environment: Environment, strategies: tuple[str, ...], shares: list[set[int]]
 ) -> None:
     """The vote is among the assignors that all members have."""
-    with group_of(ground, *strategies) as workers:
+    with group_of(environment, *strategies) as workers:
         workers[0].wait(lambda _: by_rank(workers) == shares, "the shares of the assignor that was voted for")
 
 
 @on("newest-eager", "oldest-eager")
-def test_group_changes_its_assignor_by_two_rolling_restarts(ground: Ground) -> None:
+def test_group_changes_its_assignor_by_two_rolling_restarts(environment: Environment) -> None:
     """S30: Two rolling restarts lead from range over [roundrobin, range] to roundrobin.
 
     No member is refused and no record is missed.
     """
-    group, topic = unique("group"), ground.topic(12)
+    group, topic = unique("group"), environment.topic(12)
     everybody: list[Worker] = []
     with ExitStack() as stack:
 
         def member(strategy: str) -> Worker:
-            worker = stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=strategy))
+            worker = stack.enter_context(environment.member(group, [topic], partition_assignment_strategy=strategy))
             everybody.append(worker)
             return worker
 
@@ -94,7 +94,7 @@ def test_group_changes_its_assignor_by_two_rolling_restarts(ground: Ground) -> N
             worker.settled(4)
         for strategy in ("roundrobin,range", "roundrobin"):
             for old in workers:
-                produce(ground.bootstrap_servers, topic, 120)
+                produce(environment.bootstrap_servers, topic, 120)
                 old.stop()
                 workers = [*(worker for worker in workers if worker is not old), member(strategy)]
                 for worker in workers:
@@ -112,25 +112,25 @@ def is_told(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("ground", "broken", "words"),
+    ("environment", "broken", "words"),
     [
         ("newest-eager", Raising, "KeyError: 'the lag of a partition'"),
         ("oldest-eager", Incomplete, "topic-"),
     ],
-    indirect=["ground"],
+    indirect=["environment"],
 )
 def test_leader_whose_assignor_fails_ends_and_leaves_the_group(
-    ground: Ground, broken: Callable[[], Assignor], words: str
+    environment: Environment, broken: Callable[[], Assignor], words: str
 ) -> None:
     """The leader ends FATAL with the assignor's error, and so does the next leader.
 
     A member with a working assignor remains.
     """
-    group, topic = unique("group"), ground.topic(4)
+    group, topic = unique("group"), environment.topic(4)
     with ExitStack() as stack:
 
         def member(assignor: Assignor) -> Worker:
-            return stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=[assignor]))
+            return stack.enter_context(environment.member(group, [topic], partition_assignment_strategy=[assignor]))
 
         good = member(Alphabetical())
         good.settled(4)

@@ -19,7 +19,7 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
-from tests.integration.grounds import COOPERATIVE, EAGER
+from tests.integration.environments import COOPERATIVE, EAGER
 from tests.integration.offsets import committed
 from tests.integration.polls import poll_until
 from tests.support.brokers import RunBrokers

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64
 
 from consumer_membership.devbroker import Broker
-from tests.integration.grounds import Ground, on
+from tests.integration.environments import Environment, on
 from tests.support.kafka import unique
 from tests.support.raw_requests import send
 
@@ -43,17 +43,17 @@ def throttled(broker: Broker, client_id: str) -> Iterator[None]:
 
 
 @on("newest-consumer", "newest-cooperative")
-def test_throttled_member_keeps_its_partitions_and_counts_the_throttle_times(ground: Ground) -> None:
+def test_throttled_member_keeps_its_partitions_and_counts_the_throttle_times(environment: Environment) -> None:
     """KIP-219: Heartbeats and commits wait for the throttle time and then succeed; the metrics count the responses.
 
     The member stays in its group. librdkafka, whose fetches count for the quota also, is not part of this test.
     """
-    client_id, topic, group = unique("client"), ground.topic(4), unique("group")
-    with ground.member(group, [topic], client_id=client_id, enable_auto_commit=False) as member:
+    client_id, topic, group = unique("client"), environment.topic(4), unique("group")
+    with environment.member(group, [topic], client_id=client_id, enable_auto_commit=False) as member:
         member.settled(4)
         calls = len(member.notes.calls)  # a new topic may be assigned in two steps
         assert member.consumer.metrics().throttles == 0
-        with throttled(ground.broker, client_id):
+        with throttled(environment.broker, client_id):
             member.wait(lambda w: w.consumer.metrics().throttles >= 3, "throttled responses")
             heard_at = member.consumer.membership().last_heartbeat_at or 0.0
             offsets = [Partition(topic, number, 7) for number in range(4)]

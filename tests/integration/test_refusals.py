@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
-from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
@@ -66,18 +66,18 @@ def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
 
     TOPIC_AUTHORIZATION_FAILED is reported, and the member continues.
     """
-    ground = Ground(broker=broker_pool.shared(NEWEST, properties=AUTHORIZER), mode=mode)
-    bootstrap = ground.bootstrap_servers
-    open_topic, closed_topic = ground.topic(2, "open"), ground.topic(2, "closed")
+    environment = Environment(broker=broker_pool.shared(NEWEST, properties=AUTHORIZER), mode=mode)
+    bootstrap = environment.bootstrap_servers
+    open_topic, closed_topic = environment.topic(2, "open"), environment.topic(2, "closed")
     group = unique("forbidden")
     forbid(bootstrap, ResourceType.GROUP, group, AclOperation.READ)
     forbid(bootstrap, ResourceType.TOPIC, closed_topic, AclOperation.DESCRIBE)
-    with ground.member(group, [open_topic]) as refused:
+    with environment.member(group, [open_topic]) as refused:
         # librdkafka's handle also reports it, sooner or later, without the group.
         refused.wait(lambda w: any(group in error.str() for error in w.notes.errors), "the refusal of the group")
         assert {error.code() for error in refused.notes.errors} == {KafkaError.GROUP_AUTHORIZATION_FAILED}
     produce(bootstrap, open_topic, 20)
-    with ground.member(unique("group"), [closed_topic]) as told:
+    with environment.member(unique("group"), [closed_topic]) as told:
         told.wait(lambda w: bool(w.notes.errors), "the refusal of the topic")
         assert told.notes.errors[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
         assert not told.notes.errors[0].fatal()

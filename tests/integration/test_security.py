@@ -23,7 +23,7 @@ from consumer_membership.config import authorities
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
-from tests.integration.grounds import CONSUMER, COOPERATIVE
+from tests.integration.environments import CONSUMER, COOPERATIVE
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
 from tests.support.documents import ROOT

@@ -25,7 +25,7 @@ from consumer_membership.clients.consumer import Membership
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
-from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.consumer_thread import Worker
@@ -353,33 +353,33 @@ def test_exhausted_pool_fails_or_waits_by_its_policy(broker: Broker, topic: str)
     ],
 )
 def test_close_options_keep_or_release_the_place(
-    ground: Ground, instance_id: str | None, membership: Membership, *, is_kept: bool
+    environment: Environment, instance_id: str | None, membership: Membership, *, is_kept: bool
 ) -> None:
     """C14: A member that keeps its place is still in the group.
 
     One that leaves is not, and other members get its partitions.
     """
-    topic, group = ground.topic(12), unique("group")
-    with ground.member(group, [topic], group_instance_id="stays") as other:
-        with ground.member(group, [topic], group_instance_id=instance_id) as goes:
+    topic, group = environment.topic(12), unique("group")
+    with environment.member(group, [topic], group_instance_id="stays") as other:
+        with environment.member(group, [topic], group_instance_id=instance_id) as goes:
             goes.settled(6)
             other.settled(6)
             member_id = goes.consumer.memberid()
             goes.stop(membership)
         if not is_kept:
             other.settled(12)
-        described = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers}).describe(group, with_offsets=False)
+        described = GroupAdmin({"bootstrap.servers": environment.bootstrap_servers}).describe(group, with_offsets=False)
         members = {member.member_id for member in described.group.members}
         assert (member_id in members) is is_kept
         assert len(other.owned) == (6 if is_kept else 12)
 
 
-def test_unsubscribe_with_leave_removes_a_static_member(ground: Ground) -> None:
+def test_unsubscribe_with_leave_removes_a_static_member(environment: Environment) -> None:
     """`unsubscribe` has the same options as `close`; the consumer may subscribe again."""
-    topic, group = ground.topic(12), unique("group")
+    topic, group = environment.topic(12), unique("group")
     with (
-        ground.member(group, [topic], group_instance_id="stays") as other,
-        ground.member(group, [topic], group_instance_id="a") as goes,
+        environment.member(group, [topic], group_instance_id="stays") as other,
+        environment.member(group, [topic], group_instance_id="a") as goes,
     ):
         goes.settled(6)
         other.settled(6)
@@ -559,24 +559,24 @@ def test_lowered_session_timeout_is_in_the_view_after_one_former_session(quick_b
         assert (member.notes.named("lost"), member.notes.errors) == ([], [])
 
 
-def test_group_is_rolled_from_dynamic_to_static_members_and_back(ground: Ground) -> None:
+def test_group_is_rolled_from_dynamic_to_static_members_and_back(environment: Environment) -> None:
     """KIP-345: Each step replaces one member; static and dynamic members share the group meanwhile.
 
     Every record is handled once. On the way back, a static member closes with "leave", so that its place is free.
     """
-    topic, group, steps = ground.topic(4), unique("group"), ((None, "a"), (None, "b"), ("a", None), ("b", None))
-    admin = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers})
+    topic, group, steps = environment.topic(4), unique("group"), ((None, "a"), (None, "b"), ("a", None), ("b", None))
+    admin = GroupAdmin({"bootstrap.servers": environment.bootstrap_servers})
     with ExitStack() as stack:
-        members = [stack.enter_context(ground.member(group, [topic])) for _ in range(2)]
+        members = [stack.enter_context(environment.member(group, [topic])) for _ in range(2)]
         everybody = list(members)
         for number, (former, instance) in enumerate(steps, start=1):
             for one in members:
                 one.settled(2)
-            produce(ground.bootstrap_servers, topic, 100)
+            produce(environment.bootstrap_servers, topic, 100)
             members[0].wait(lambda _: sum(len(w.notes.records) for w in everybody) == 100 * number, "its records")  # noqa: B023
             goes = next(one for one in members if one.consumer.membership().instance_id == former)
             goes.stop("default" if former is None else "leave")
-            comes = stack.enter_context(ground.member(group, [topic], group_instance_id=instance))
+            comes = stack.enter_context(environment.member(group, [topic], group_instance_id=instance))
             everybody.append(comes)
             members = [*(one for one in members if one is not goes), comes]
             for one in members:

@@ -17,7 +17,7 @@ from consumer_membership import Consumer, MemberState, UseError
 from consumer_membership.assignors.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.config import checks
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
-from tests.integration.grounds import Ground, on
+from tests.integration.environments import Environment, on
 from tests.support.kafka import produce, unique
 from tests.support.waiting import PROCESS_S
 
@@ -42,16 +42,16 @@ def filled(name: str, size: int) -> str:
 
 
 @on("newest-consumer", "oldest-consumer", "newest-eager", "oldest-cooperative")
-def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None:
+def test_member_with_the_longest_texts_joins_and_commits(environment: Environment) -> None:
     """A member with all texts at their bounds joins and commits: no usable text is refused."""
-    topic = ground.topic(1)
-    produce(ground.bootstrap_servers, topic, 3)
+    topic = environment.topic(1)
+    produce(environment.bootstrap_servers, topic, 3)
     longest: dict[str, Any] = {
         "group_instance_id": filled("instance", LONGEST_ID_PREFIX),
         "client_id": filled("client", LONGEST_ID_PREFIX),
         "client_rack": filled("rack", LONGEST_STRING),
     }
-    with ground.member(filled("group", LONGEST_STRING), [topic], **longest) as worker:
+    with environment.member(filled("group", LONGEST_STRING), [topic], **longest) as worker:
         worker.settled(1)
         worker.wait(lambda w: len(w.notes.records) == 3, "the records")
         committed = worker.consumer.commit(
@@ -65,24 +65,24 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
 @on("newest-eager")
 @pytest.mark.parametrize("key", ["client.id", "group.instance.id"])
 def test_id_one_byte_above_the_bound_is_refused_by_the_coordinator(
-    ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """These two ids have lower bounds, because the coordinator cannot write the member id that it makes from them."""
     monkeypatch.setattr(checks, "LONGEST", {})
     config: dict[str, Any] = {key.replace(".", "_"): filled("id", LONGEST_ID_PREFIX + 1)}
-    with ground.member(unique("group"), [ground.topic(1)], **config) as worker:
+    with environment.member(unique("group"), [environment.topic(1)], **config) as worker:
         worker.wait(lambda w: bool(w.notes.errors), "the refusal")
         assert worker.notes.errors[0].code() == KafkaError.UNKNOWN
 
 
 @on("newest-consumer")
-def test_commit_metadata_beyond_the_protocol_s_bound_is_refused_at_once(ground: Ground) -> None:
+def test_commit_metadata_beyond_the_protocol_s_bound_is_refused_at_once(environment: Environment) -> None:
     """With confluent-kafka the broker closes the connection (`_TRANSPORT`).
 
     This package raises an error that names the field, and sends no request.
     """
-    topic = ground.topic(1)
-    settings = {"bootstrap.servers": ground.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
+    topic = environment.topic(1)
+    settings = {"bootstrap.servers": environment.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
     too_long = [Partition(topic, 0, 1, "m" * (LONGEST_STRING + 1))]
     theirs = confluent_kafka.Consumer(settings)
     with pytest.raises(KafkaException) as raw:
@@ -131,10 +131,12 @@ class Odd:
     ],
 )
 def test_assignor_with_an_invalid_result_is_a_fatal_error_of_the_leader(
-    ground: Ground, result: object, words: str
+    environment: Environment, result: object, words: str
 ) -> None:
     """The leader's fatal error has the assignor's error, whatever its text contains."""
-    with ground.member(unique("group"), [ground.topic(1)], partition_assignment_strategy=[Odd(result)]) as worker:
+    with environment.member(
+        unique("group"), [environment.topic(1)], partition_assignment_strategy=[Odd(result)]
+    ) as worker:
         worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
         error = worker.notes.errors[0]
     assert error.fatal()

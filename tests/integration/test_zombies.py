@@ -138,7 +138,7 @@ def holding_uncommitted(group: GroupUnderTest, victim: Victim, *bystanders: Work
 def goes_on_with_a_commit(victim: Victim) -> None:
     """Resume it; its first call commits the records that it got before."""
     victim.order(Order.COMMIT)
-    victim.go_on()
+    victim.resume()
 
 
 # ---- stopped before the first join -----------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(
     seconds_passed(newcomer, NEWEST_FOR_S)
     proxy.heal()
     with nothing_changes(group, newcomer):
-        victim.go_on()
+        victim.resume()
         proxy.wait(lambda: proxy.passed[CONSUMER_GROUP_DESCRIBE] >= DESCRIPTIONS, "a member that waits")
         # A holder that was taken over would be fenced now.
         seconds_passed(newcomer, 0.0)
@@ -274,7 +274,7 @@ def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(gro
     with nothing_changes(group, other):
         victim.stop()
         seconds_passed(other, POLL_INTERVAL_MS / 1000 + 0.5)
-        victim.go_on()
+        victim.resume()
         group.produce()
         victim.wait(lambda a: not group.missing_of(a.owned) and len(a.owned) == 6, "new records")
         assert victim.settled(6) == owned

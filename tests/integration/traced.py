@@ -1,4 +1,7 @@
-"""A traced program: reads five records, then nothing; prints its spans. `traced.py WHEN WHOSE SERVERS TOPIC`."""
+"""A traced program: it reads five records, polls once more without a record, and prints its spans.
+
+traced.py WHEN PACKAGE SERVERS TOPIC
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 IDLE_POLLS = 20
 
 
-def main(when: str, whose: str, servers: str, topic: str) -> None:
+def main(when: str, package_name: str, servers: str, topic: str) -> None:
     """Instrument before or after the package is imported."""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     if when == "before":
         ConfluentKafkaInstrumentor().instrument()
-    package = _package(whose)
+    package = _package(package_name)
     if when == "after":
         ConfluentKafkaInstrumentor().instrument()
     _work(package, servers, topic)
@@ -33,14 +36,14 @@ def main(when: str, whose: str, servers: str, topic: str) -> None:
     print(json.dumps([hasattr(package.Consumer, "membership"), spans]))
 
 
-def _package(whose: str) -> Any:
-    if whose == "ours":
+def _package(name: str) -> Any:
+    if name == "ours":
         import consumer_membership  # noqa: PLC0415
 
         return consumer_membership
     import confluent_kafka  # noqa: PLC0415
 
-    if whose == "installed":
+    if name == "installed":
         import consumer_membership  # noqa: PLC0415
 
         consumer_membership.install()

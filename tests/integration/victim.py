@@ -1,4 +1,4 @@
-"""The handle of a member in a process of its own (`tests.support.victim`): started, heard, ordered about, killed."""
+"""The handle of a member in its own process (`tests.support.victim`): it sends orders, reads reports, and kills it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 
 import psutil
 
-from tests.integration.nursery import NURSERY, Descriptor
+from tests.integration.fork_server import FORK_SERVER, Descriptor
 from tests.support import victim
 from tests.support.recordings import assert_all_replay
 from tests.support.victim import Lifetime, Order, Point
@@ -27,9 +27,9 @@ def _live(life: Lifetime, orders: Descriptor, reports: Descriptor, log: Descript
 
 @dataclass(slots=True)
 class Account:
-    """What one process reported so far, in its order; read it under the victim's condition or after its end."""
+    """The reports of one process in their order; read them under the victim's condition or after its end."""
 
-    #: Partition, offset, number.
+    #: The partition, the offset and the number of each record.
     records: list[tuple[int, int, int]] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     calls: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
@@ -43,9 +43,9 @@ class Account:
     died_at: str | None = None
     is_closed: bool = False
 
-    def take(self, said: dict[str, Any]) -> None:
-        """Note one report."""
-        match said:
+    def add(self, report: dict[str, Any]) -> None:
+        """Add one report."""
+        match report:
             case {"number": number, "partition": partition, "offset": offset}:
                 self.records.append((partition, offset, number))
             case {"state": state}:
@@ -59,7 +59,7 @@ class Account:
                 if member_id not in self.member_ids:
                     self.member_ids.append(member_id)
             case {"error": _}:
-                self.errors.append(said)
+                self.errors.append(report)
             case {"committed": offsets}:
                 self.commits.append({int(partition): offset for partition, offset in offsets.items()})
             case {"commit_refused": code}:
@@ -71,11 +71,11 @@ class Account:
             case {"closed": True}:
                 self.is_closed = True
             case _:
-                raise AssertionError(f"a report that nobody knows: {said}")
+                raise AssertionError(f"an unknown report: {report}")
 
 
 class Victim:
-    """One process; killed at the latest when its context is left. Its log goes to a file in `folder`."""
+    """One process, which is killed at the end of its context. Its log is written to a file in `folder`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Victim:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
-            # The members' own steps, and not the calls for programs of eager groups (`test_eager_callbacks`).
+            # Incremental callbacks, and not those for programs of eager groups (`test_eager_callbacks`).
             "rebalance.callbacks": "incremental",
             "recorder.directory": str(folder / "recordings"),
         }
@@ -109,15 +109,15 @@ class Victim:
         self._log = folder / f"victim-{len(list(folder.glob('victim-*')))}.log"
         orders, self._orders = os.pipe()
         self._commits_ordered = 0
-        reports, says = os.pipe()
+        reports, output = os.pipe()
         with self._log.open("wb") as log:
-            given = (orders, says, log.fileno())
-            self.process = NURSERY.Process(target=_live, args=(self._life, *map(DupFd, given)))
+            given = (orders, output, log.fileno())
+            self.process = FORK_SERVER.Process(target=_live, args=(self._life, *map(DupFd, given)))
             self.process.start()
         os.close(orders)
-        os.close(says)
-        self._ear = threading.Thread(target=self._hear, args=(os.fdopen(reports, "rb"),), daemon=True)
-        self._ear.start()
+        os.close(output)
+        self._reader = threading.Thread(target=self._read, args=(os.fdopen(reports, "rb"),), daemon=True)
+        self._reader.start()
         assert self.process.pid is not None
         self.pid = self.process.pid
 
@@ -130,11 +130,11 @@ class Victim:
         self.process.close()
         os.close(self._orders)
 
-    def _hear(self, stdout: IO[bytes]) -> None:
+    def _read(self, stdout: IO[bytes]) -> None:
         with stdout:
             for line in stdout:
                 with self.changed:
-                    self.account.take(json.loads(line))
+                    self.account.add(json.loads(line))
                     self.changed.notify_all()
         with self.changed:
             self._has_ended = True
@@ -151,72 +151,72 @@ class Victim:
     # ---- orders ----
 
     def order(self, order: Order) -> None:
-        """Tell it to do so."""
+        """Send an order."""
         self._commits_ordered += order is Order.COMMIT
         os.write(self._orders, f"{order}\n".encode())
 
     def commit(self) -> dict[int, int]:
-        """Have it commit what it reported, where that was not done before; what was committed last."""
+        """Make it commit its reported records; return the offsets of its last commit."""
         self.order(Order.COMMIT)
         ordered = self._commits_ordered
-        # One outcome for each order, those of earlier ones first: a process that was stopped is late with them.
+        # Each order has one outcome, in their order; a stopped process reports the outcomes of earlier orders late.
         self.wait(lambda a: len(a.commits) + len(a.refused_commits) >= ordered, "the outcome of a commit")
         return self.account.commits[-1]
 
     def arm(self) -> None:
-        """From now on it dies at its point."""
+        """Make it die at its point from now on."""
         self.order(Order.ARM)
-        self.wait(lambda a: a.is_armed, "its being armed")
+        self.wait(lambda a: a.is_armed, "the report that it is armed")
 
     def close(self) -> None:
-        """Have it close its consumer and end, and wait for that."""
+        """Make it close its consumer, and wait for its end."""
         self.order(Order.CLOSE)
         self.wait(lambda a: a.is_closed, "its close")
         assert self.ended() == 0, str(self)
 
     def kill(self) -> None:
-        """End it without a leave; all its output is read when this returns."""
+        """Kill it without a leave, and read all of its output."""
         self.process.kill()
         assert self.ended() == -signal.SIGKILL
 
     def stop(self) -> None:
-        """Stop it as a debugger or a hypervisor does; return when it has stopped."""
+        """Suspend it as a debugger or a hypervisor does, and wait until it is stopped."""
         process = psutil.Process(self.pid)
         process.suspend()
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "its standing still")
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "its stop")
 
-    def go_on(self) -> None:
-        """Let it run again."""
+    def resume(self) -> None:
+        """Let it continue after `stop`."""
         psutil.Process(self.pid).resume()
 
     # ---- waiting ----
 
     def ended(self) -> int:
-        """Return its exit code, when it has ended and all its output is read."""
+        """Wait for its end and for all of its output; return its exit code."""
         self.process.join(PATIENCE_S)
-        self._ear.join(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         assert self.process.exitcode is not None, f"it did not end: {self}"
-        # Who dies at a point writes a recording first, and so does who closes.
+        # A process writes a recording before it dies at a point, and when it closes.
         assert_all_replay(self._recordings)
         return self.process.exitcode
 
     def died(self) -> None:
-        """Wait for its death at its point, and nowhere else."""
+        """Wait for its death, and check that it died at its point."""
         self.wait(lambda a: a.died_at is not None, "its death")
         assert self.ended() == -signal.SIGKILL, str(self)
-        assert list(self._recordings.glob("*.gz")), "it did not write what it had recorded"
+        assert list(self._recordings.glob("*.gz")), "it did not write its recording"
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
-        """Wait until this holds; `what` goes into the failure."""
+        """Wait until the condition holds; the failure message contains `what`."""
 
-        def is_so() -> bool:
+        def is_met() -> bool:
             met = condition(self.account)
             assert met or not self._has_ended, f"{what}: not before its end; {self}"
             return met
 
-        wait_until(is_so, what, changed=self.changed, seen=lambda: self)
+        wait_until(is_met, what, changed=self.changed, seen=lambda: self)
 
     def settled(self, count: int) -> frozenset[int]:
-        """Wait until it is STABLE and owns this many partitions; which."""
+        """Wait until it is STABLE and owns this many partitions; return their numbers."""
         self.wait(lambda a: a.state == "STABLE" and len(a.owned) == count, f"STABLE with {count} partitions")
         return self.account.owned

@@ -1,4 +1,4 @@
-"""A load on a topic, all the while that a test takes."""
+"""A continuous load on a topic during a test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.integration.partners import PARTNERS_S
 
 PARTITIONS = 12
-#: A record every so often: all the while, without keeping a machine busy with nothing else.
+#: The time between two records, which is long enough that the writer does not load the machine.
 _PACE_S = 0.005
 
 
 class Writer:
-    """Writes one record after the other, each to the next partition, until it is stopped."""
+    """A thread that writes one record after the other, each to the next partition, until it is stopped."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
@@ -35,7 +35,7 @@ class Writer:
         self._thread.join(PARTNERS_S)
 
     def stop(self) -> Counter[int]:
-        """How many records each partition has, all of them acknowledged."""
+        """Stop, check that all records were acknowledged, and return their number in each partition."""
         self.__exit__()
         assert not self._thread.is_alive()
         assert self._refused == []

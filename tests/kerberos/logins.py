@@ -24,7 +24,7 @@ from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.spark import check
-from tests.integration.deaths import members
+from tests.integration.guardian_kills import members
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import has_ended
 from tests.spark.builders import copying_sink
