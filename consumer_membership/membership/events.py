@@ -113,10 +113,15 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsReported:
-    """The answer to `CollectPositions`: the consumed positions that are not committed yet."""
+    """The answer to `CollectPositions`: the consumed positions that are not committed yet.
+
+    `until_next_record`: there are none, and there will be none before another record is delivered. False if the
+    application stores offsets itself.
+    """
 
     commit_id: int
     offsets: Offsets
+    until_next_record: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -426,6 +426,8 @@ class MemberCore:
     def _on_polled(self, event: ev.Polled) -> None:
         """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
         self._polled_at = self._event.now
+        if event.delivered:
+            self._auto_commit.record_delivered()
         self._reconciler.polled()
         if self._watch.subscription and self._reconciler.is_idle:
             self._join_at_poll()
@@ -484,6 +486,8 @@ class MemberCore:
         if event.offsets:
             self._auto_commit.collected()
             self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
+        elif event.until_next_record:
+            self._auto_commit.await_record()
         else:
             self._auto_commit.restart()
 

@@ -314,7 +314,11 @@ def _timed_out(commit: _Pending) -> BrokerError:
 
 
 class AutoCommit:
-    """The schedule of the automatic commit (`enable.auto.commit`, `auto.commit.interval.ms`); one at a time."""
+    """The schedule of the automatic commit (`enable.auto.commit`, `auto.commit.interval.ms`); one at a time.
+
+    The interval pauses while there is nothing to commit until another record is delivered: an idle member needs no
+    timer, and its application is not interrupted.
+    """
 
     def __init__(self, event: EventContext, settings: MemberSettings, commits: PendingCommits) -> None:
         self._event = event
@@ -324,16 +328,33 @@ class AutoCommit:
         self._due_at: Instant | None = None
         self.collecting: int | None = None
         self._committing: int | None = None
+        self._awaits_record = False
+        #: Whether a record was delivered since the last request for positions; the report may not include it.
+        self._has_record = False
 
     def restart(self) -> None:
         """Begin the interval: partitions are held from now on, or were just committed."""
         self._due_at = self._event.now + self._interval_s if self._enabled else None
         self.collecting = None
+        self._awaits_record = False
 
     def collected(self) -> None:
         """The positions are there and are committed now; the next interval begins, and waits for that commit."""
         self._committing = self.collecting
         self.restart()
+
+    def await_record(self) -> None:
+        """There is nothing to commit until another record is delivered; the next interval begins with that record."""
+        self.restart()
+        if not self._has_record:
+            self._due_at = None
+            self._awaits_record = True
+
+    def record_delivered(self) -> None:
+        """Records reached the application."""
+        self._has_record = True
+        if self._awaits_record:
+            self.restart()
 
     def commit_over(self, commit_id: int) -> None:
         """A commit has ended, well or not."""
@@ -345,6 +366,7 @@ class AutoCommit:
         self._due_at = None
         self.collecting = None
         self._committing = None
+        self._awaits_record = False
 
     @property
     def due_at(self) -> Instant | None:
@@ -355,4 +377,5 @@ class AutoCommit:
         """Begin one automatic commit if the interval is over: the application reports its positions."""
         if self.due_at is not None and self._event.now >= self.due_at:
             self.collecting = self._commits.next_automatic_id()
+            self._has_record = False
             self._event.emit(CollectPositions(commit_id=self.collecting))

@@ -347,6 +347,12 @@ def test_commit_before_a_revocation_does_not_wait_for_other_commits() -> None:
 
 def interval(scene: Scene, *partitions: TopicIdPartition, offset: int = 5) -> Scene:
     """Let the interval pass, and report these positions."""
+    number = request_for_positions(scene)
+    return scene.feed(PositionsReported(commit_id=number, offsets=at(offset, *partitions)))
+
+
+def request_for_positions(scene: Scene) -> int:
+    """Let the interval pass until the member requests positions; return the number of the commit."""
     while not scene.new(CollectPositions):
         deadline = scene.member.next_deadline()
         assert deadline is not None
@@ -354,8 +360,7 @@ def interval(scene: Scene, *partitions: TopicIdPartition, offset: int = 5) -> Sc
         scene.poll()
         if scene.new_beats and not scene.new(CollectPositions):
             scene.answer()
-    number = scene.new(CollectPositions)[0].commit_id
-    return scene.feed(PositionsReported(commit_id=number, offsets=at(offset, *partitions)))
+    return scene.new(CollectPositions)[0].commit_id
 
 
 def test_positions_are_committed_on_the_interval() -> None:
@@ -376,6 +381,31 @@ def test_without_positions_nothing_is_committed() -> None:
     scene = stable(A0)
     assert interval(scene).last == ()
     assert interval(scene.after(0.0), A0).new(CommitOffsets)[0].offsets == at(5, A0)
+
+
+@pytest.mark.parametrize("delivered_meanwhile", [False, True])
+def test_interval_pauses_until_another_record_is_delivered(*, delivered_meanwhile: bool) -> None:
+    """Nothing is requested from an idle application, unless a record was delivered while it reported."""
+    scene = stable(A0, auto_commit_interval_s=4.0)
+    number = request_for_positions(scene)
+    if delivered_meanwhile:
+        scene.poll(delivered=True)
+    scene.feed(PositionsReported(commit_id=number, offsets={}, until_next_record=True))
+    for _ in range(10):
+        scene.after(1.0).poll()
+        if scene.new_beats:
+            scene.answer()
+    assert len(scene.all(CollectPositions)) == 1 + delivered_meanwhile
+
+
+def test_delivered_record_begins_the_interval_again() -> None:
+    """The record's position is committed one interval after its delivery."""
+    scene = stable(A0)
+    number = request_for_positions(scene)
+    scene.feed(PositionsReported(commit_id=number, offsets={}, until_next_record=True)).after(20.0)
+    delivered_at = scene.poll(delivered=True).now
+    assert sent(interval(scene, A0))[0].offsets == at(5, A0)
+    assert round(scene.now - delivered_at, 3) == 5.0
 
 
 def test_positions_have_one_request_in_flight() -> None:

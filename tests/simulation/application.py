@@ -270,7 +270,10 @@ class Application:
             case AssignPartitions():
                 self._call(effect, frozenset(effect.offsets))
             case CollectPositions():
-                self.process.post(PositionsReported(commit_id=effect.commit_id, offsets=self.uncommitted()))
+                offsets = self.uncommitted()
+                self.process.post(
+                    PositionsReported(commit_id=effect.commit_id, offsets=offsets, until_next_record=not offsets)
+                )
             case RaiseToApplication():
                 self.errors.append(effect)
                 if effect.problem is Problem.FATAL:

@@ -208,7 +208,8 @@ class Steps:
         """Report the consumed and uncommitted offsets to the member."""
         with self._handle_lock:
             offsets = self._book.uncommitted()
-        self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
+        is_complete = not offsets and self._book.settings.stores_by_itself
+        self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets, until_next_record=is_complete))
 
     def warm(self, order: WarmPartitions) -> None:
         """Call on_warm for partitions that the member is about to take over, and report its end to the member.
