@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer, TransportError
 from consumer_membership.devbroker import Broker
 from tests.integration.environments import EVERY, Environment, on
-from tests.support.kafka import create_topic, unique
+from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import OFFSET_FETCH, Proxy
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -50,6 +50,34 @@ def test_committed_returns_exactly_the_committed_metadata(consumer: Consumer, to
     """`committed` returns metadata of any length and script exactly: no memory behind it and no UnicodeDecodeError."""
     consumer.commit(offsets=[Partition(topic, 0, 5, text)], asynchronous=False)
     assert shown(consumer.committed([Partition(topic, 0)], PATIENCE_S)) == [(5, text, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [(Consumer, "consumer"), (Consumer, "classic"), (confluent_kafka.Consumer, "classic")],
+    ids=["consumer", "classic", "confluent-kafka"],
+)
+def test_record_after_idle_intervals_is_committed_automatically(
+    kafka: Broker, topic: str, client: type[confluent_kafka.Consumer], protocol: str
+) -> None:
+    """The interval of automatic commits pauses while nothing is consumed, and begins again with the next record."""
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "group.protocol": protocol}
+    reader = client({**config, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 20})
+    reader.subscribe([topic])
+    everything = [Partition(topic, number) for number in range(4)]
+
+    def committed() -> int:
+        return sum(max(one.offset, 0) for one in reader.committed(everything, PATIENCE_S))
+
+    try:
+        for count in range(1, 5):
+            produce(kafka.bootstrap_servers, topic, 1)
+            wait_until(lambda: reader.poll(0.02) is not None, "the record", between=lambda: None)
+            wait_until(lambda: committed() == count, "its automatic commit", between=lambda: reader.poll(0.02))  # noqa: B023 - called at once
+            for _ in range(5):
+                assert reader.poll(0.05) is None
+    finally:
+        reader.close()
 
 
 def test_committed_returns_what_confluent_kafka_returns(kafka: Broker, consumer: Consumer, topic: str) -> None:
