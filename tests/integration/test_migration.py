@@ -33,6 +33,7 @@ from tests.support.kinds import BIDIRECTIONAL, SHORT_SESSIONS
 from tests.support.partners.books import Account, uncommitted
 from tests.support.partners.life import Client, Strategy
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -132,10 +133,16 @@ class Migration:
         """The group as its coordinator describes it."""
         return self._admin.describe(self.mixed_group.group, with_offsets=False).group
 
+    def _complete_group(self) -> GroupDescription | None:
+        group = self.group()
+        is_complete = {one.life.client_id for one in self.members} <= {one.client_id for one in group.members}
+        return group if is_complete else None
+
     def settled(self, protocol: GroupProtocol) -> None:
         """Wait until each partition has one owner, the group is of this type, and our members' views agree."""
         self.mixed_group.settled()
-        group = self.group()
+        # A member whose session ended on a busy machine owns its partitions until it learns that, and joins again.
+        group = wait_until(self._complete_group, "each member in the description of the group", seen=self.group)
         assert group.protocol is protocol, str(self.mixed_group)
         described = {member.client_id: member for member in group.members}
         ours = []

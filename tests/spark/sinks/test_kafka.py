@@ -352,7 +352,7 @@ def test_undeliverable_record_fails_the_batch_after_one_transaction(ground: Grou
         yield OutRecord(topic=small, value=bytes(1000))
 
     # Nothing is sent before the commit; otherwise the error may come while later records are transformed.
-    sink = KafkaSink({"bootstrap.servers": ground.servers, "linger.ms": "60000"}, enlarged)
+    sink = KafkaSink({"bootstrap.servers": ground.servers, "linger.ms": "10000"}, enlarged)
     with ground.task() as task:
         records, about = task.take(RECORDS)
         reason = rf"a record for topic '{small}' was not delivered: Broker: Message size too large; nothing was written"
