@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import Figure, counted_in, log
-from tests.benchmarks.groups import Group, balanced_at, subscribe_together
-from tests.benchmarks.processes import cpu_s, listener_at, share_of_core
+from tests.benchmarks.groups import GroupMember, balanced_at
+from tests.benchmarks.processes import Worker, cpu_s, listener_at, share_of_core
 from tests.benchmarks.samples import at_most, median_of
+from tests.benchmarks.workers import portion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.benchmarks.bench import Bench, Side
-    from tests.benchmarks.groups import GroupMember
+    from tests.benchmarks.processes import Report
     from tests.benchmarks.samples import Check, Series
 
 NAME = "growth"
 JOIN, LEAVE, RETURN = "all join", "a quarter leaves", "as many new members join"
 BOUNDS = {JOIN: 6.0, LEAVE: 1.5, RETURN: 3.0}
 
-_BALANCE_S = 300.0
+_READY_S, _BALANCE_S = 60.0, 300.0
 #: The interval in which the driver computes the owners, which takes about ten milliseconds with hundreds of members.
 _CHECK_EVERY_S = 0.25
 _WATCH_S, _QUICK_WATCH_S = 30.0, 10.0
@@ -38,16 +40,18 @@ class Size:
     """The size of a group.
 
     Attributes:
-        members: The number of processes, each with one consumer.
+        members: The number of members.
         partitions: The number of partitions of its topic.
         rounds: How often each side is measured.
         is_bounded: Whether the bounds apply to this size.
+        per_process: How many members share a process, each polled by its own thread; ours share the membership thread.
     """
 
     members: int
     partitions: int
     rounds: int
     is_bounded: bool = False
+    per_process: int = 1
 
     def __str__(self) -> str:
         """The name of the cell in tables."""
@@ -58,6 +62,7 @@ CELLS = {
     "12-120": Size(members=12, partitions=120, rounds=2),
     "48-480": Size(members=48, partitions=480, rounds=2, is_bounded=True),
     "100-2000": Size(members=100, partitions=2_000, rounds=1),
+    "200-10000": Size(members=200, partitions=10_000, rounds=1, per_process=10),
 }
 
 
@@ -104,7 +109,7 @@ def run(bench: Bench) -> Figure:
         if size.is_bounded:
             checks += _checks(size, measured[sides[0]])
     return Figure(
-        title="Growth of one group, each member in its own process: from the first order until all shares are even",
+        title="Growth of one group: from the first order until all shares are even",
         series=tuple(series),
         checks=tuple(checks),
         notes=(
@@ -127,48 +132,64 @@ def _turn(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) 
 
 
 def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) -> None:
-    broker, quarter = listener_at(bench.bootstrap), size.members // 4
-    with Group(bench, side, topic) as group:
-        members = _prepared(group, size.members)
+    broker, count = listener_at(bench.bootstrap), size.members // size.per_process
+    config = bench.config(side) | ({"membership.threads": "shared"} if side.is_ours and size.per_process > 1 else {})
+    job = portion.Job(module=side.module, config=config, topic=topic, members=size.per_process)
+    with ExitStack() as held:
+        processes = _started(held, job, count)
         used = cpu_s(broker)
-        _join(members, members, size, measured.join)
+        _join(processes, processes, size, measured.join)
         measured.join_cpu.add((cpu_s(broker) - used) / size.members * 1000)
         time.sleep(bench.settle_s)
         measured.idle_cpu.add(share_of_core(broker, _QUICK_WATCH_S if bench.is_quick else _WATCH_S) / size.members)
-        leaving, staying = members[:quarter], members[quarter:]
+        leaving, staying = processes[: count // 4], processes[count // 4 :]
         began = time.monotonic()
-        for one in leaving:
-            one.worker.order("end")
+        for worker in leaving:
+            worker.order("end")
         measured.leave.add(_balanced_at(staying, size) - began)
-        newcomers = _prepared(group, quarter)
+        newcomers = _started(held, job, len(leaving))
         time.sleep(bench.settle_s)
         _join(newcomers, [*staying, *newcomers], size, measured.back)
         _close([*staying, *newcomers])
     log(", ".join(f"{one.label} {one.values[-1]:.2f} {one.unit}" for one in measured.series))
 
 
-def _prepared(group: Group, count: int) -> list[GroupMember]:
+class Member(GroupMember):
+    """One of the members of a process."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        super().__init__(worker)
+        self._number = number
+
+    def callbacks(self) -> list[Report]:
+        """Return its rebalance callbacks so far."""
+        return [one for one in super().callbacks() if one.facts["member"] == self._number]
+
+
+def _started(held: ExitStack, job: portion.Job, count: int) -> list[Worker]:
     """Return new processes that run and have imported their modules."""
-    members = [group.spare() for _ in range(count)]
-    for one in members:
-        one.prepare()
-    return members
+    workers = [held.enter_context(Worker("portion", job)) for _ in range(count)]
+    for worker in workers:
+        worker.expect("ready", _READY_S)
+    return workers
 
 
-def _join(newcomers: Sequence[GroupMember], members: Sequence[GroupMember], size: Size, took: Series) -> None:
+def _join(newcomers: Sequence[Worker], workers: Sequence[Worker], size: Size, took: Series) -> None:
     """Subscribe the newcomers together, and add the time until all members own even shares."""
     began = time.monotonic()
-    subscribe_together(newcomers)
-    took.add(_balanced_at(members, size) - began)
+    for worker in newcomers:
+        worker.order("subscribe")
+    took.add(_balanced_at(workers, size) - began)
 
 
-def _close(members: Sequence[GroupMember]) -> None:
+def _close(workers: Sequence[Worker]) -> None:
     """Close all consumers, so that no session ends at the broker while the next group is measured."""
-    for one in members:
-        one.worker.order("end")
-    for one in members:
-        one.worker.expect("left", _BALANCE_S)
+    for worker in workers:
+        worker.order("end")
+    for worker in workers:
+        worker.expect("left", _BALANCE_S)
 
 
-def _balanced_at(members: Sequence[GroupMember], size: Size) -> float:
+def _balanced_at(workers: Sequence[Worker], size: Size) -> float:
+    members = [Member(worker, number) for worker in workers for number in range(size.per_process)]
     return balanced_at(members, _BALANCE_S, partitions=size.partitions, check_every_s=_CHECK_EVERY_S)

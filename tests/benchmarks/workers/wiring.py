@@ -9,6 +9,7 @@ import json
 import os
 import select
 import sys
+import threading
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,8 @@ END = "end"
 _Job = TypeVar("_Job")
 _STDIN = 0
 _pending: list[str] = []
+#: Re-entrant: a signal handler may report while its thread reports.
+_reporting = threading.RLock()
 
 
 def job_of(kind: type[_Job]) -> _Job:
@@ -40,8 +43,9 @@ def consumer_class(module: str) -> type[Consumer]:
 def report(event: str, *, at: float | None = None, **facts: Any) -> None:
     """Report an event to the driver, with the current time or another time of CLOCK_MONOTONIC."""
     moment = time.monotonic() if at is None else at
-    sys.stdout.write(json.dumps({"event": event, "at": moment, **facts}) + "\n")
-    sys.stdout.flush()
+    with _reporting:
+        sys.stdout.write(json.dumps({"event": event, "at": moment, **facts}) + "\n")
+        sys.stdout.flush()
 
 
 def report_partitions(event: str, partitions: Iterable[TopicPartition]) -> None:
