@@ -120,8 +120,8 @@ ROWS = (
     Row(
         name=growth.NAME,
         measure=growth.run,
-        compares="ours, raw; 12 to 100 processes, 120 to 2,000 partitions",
-        workers=("member",),
+        compares="ours, raw; 12 to 200 members, 120 to 10,000 partitions",
+        workers=("portion",),
         unit="s",
         bounds=tuple(f"48 members, {what}: median at most {limit_s:g} s" for what, limit_s in growth.BOUNDS.items()),
         is_by_name=True,
