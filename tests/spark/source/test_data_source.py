@@ -194,7 +194,8 @@ def processes() -> dict[int, tuple[int, str]]:
         with suppress(OSError):
             state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             if state != "Z":
-                found[int(process.name)] = int(parent), (process / "cmdline").read_text()
+                # Another test may start a process with an argument that is not UTF-8.
+                found[int(process.name)] = int(parent), (process / "cmdline").read_text(errors="replace")
     return found
 
 
