@@ -97,7 +97,10 @@ class PrefetchBuffer:
         self._counted: list[Message] | None = None
 
     def progress(self) -> tuple[int, int]:
-        """Signs that the application polls, and records handed to it; cheap, from any thread, without a lock."""
+        """Signs that the application polls, and records handed to it; cheap, from any thread, without a lock.
+
+        A record handed to the application is also a sign that it polls, so no record goes unreported.
+        """
         handed_out = self._taken_in - len(self.ready) - self._parked_count - len(self._aside)
         return self.turns + handed_out, handed_out
 

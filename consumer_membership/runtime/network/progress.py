@@ -42,7 +42,6 @@ class ProgressSampler:
         self._calm_s = max(PROGRESS_SAMPLE_S, min(CALM_SHARE * max_poll_interval_s, LONGEST_CALM_S))
         self._counts = (0, 0)
         self._delivered_at = float("-inf")
-        self._has_unreported_records = False
         self._timer: asyncio.TimerHandle | None = None
         #: Written on the loop, read by the application's threads.
         self.is_calm = False
@@ -62,13 +61,10 @@ class ProgressSampler:
         polls, records = self._progress()
         if records != self._counts[1]:
             self._delivered_at = now
-            self._has_unreported_records = True
         has_polled = polls != self._counts[0]
         self._counts = (polls, records)
         if has_polled:
-            delivered = self._has_unreported_records or now - self._delivered_at < ACTIVE_S
-            self._has_unreported_records = False
-            self._report(Polled(delivered=delivered))
+            self._report(Polled(delivered=now - self._delivered_at < ACTIVE_S))
 
     def end_calm(self) -> None:
         """Sample soon, because records come again, or the next poll repeats a callback."""

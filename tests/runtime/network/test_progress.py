@@ -135,17 +135,3 @@ def test_sample_soon_ends_the_calm_of_a_member_without_records(loop: VirtualLoop
     loop.pass_time(0.25)
     is_calm.append(reports.sampler.is_calm)
     assert (is_calm, [event.delivered for event in reports.events]) == ([True, False], [True])
-
-
-def test_records_between_two_polls_are_reported_with_the_next_poll(loop: VirtualLoop) -> None:
-    """However long the application works on them."""
-    polls, records = 1, 0
-    reports = Reports(loop, lambda: (polls, records))
-    reports.sampler.start()
-    loop.pass_time(HALF_MINUTE_S)
-    records += 1
-    loop.pass_time(HALF_MINUTE_S)
-    assert [event.delivered for event in reports.events] == [False]
-    polls += 1
-    loop.pass_time(HALF_MINUTE_S)
-    assert [event.delivered for event in reports.events] == [False, True]
