@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Check, Series
 from tests.benchmarks.workers import bulk, stream
-from tests.support.kafka import create_topic, unique
+from tests.support.kafka import create_topic, unique, wait_for_logs
 
 PARTITIONS = 12
 """The default number of partitions of a topic."""
@@ -96,10 +96,13 @@ class Bench:
         The broker offers the consumer protocol, so our side chooses that protocol; raw's default is the classic one.
         Our callbacks are incremental as raw's are with the consumer protocol, so that retained partitions continue.
         """
-        own = {"group.protocol": "consumer"} if self.subject == _RAW_MODULE else {}
-        if not own and "group_protocol" not in config:
-            own = {"rebalance.callbacks": "incremental"}
-        return Side(label=label, module=self.subject, config={**own, **_dotted(config)}, is_ours=True)
+        own = _dotted(config)
+        if self.subject == _RAW_MODULE:
+            own = {"group.protocol": "consumer", **own}
+            own.pop("membership.threads", None)
+        elif "group.protocol" not in own:
+            own["rebalance.callbacks"] = "incremental"
+        return Side(label=label, module=self.subject, config=own, is_ours=True)
 
     def raw(self, label: str = "raw", **config: str) -> Side:
         """Return confluent_kafka's side; underscores in property names mean dots."""
@@ -152,8 +155,10 @@ class Bench:
         }
 
     def topic(self, name: str, partitions: int = PARTITIONS) -> str:
-        """Create a topic."""
-        return create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
+        """Create a topic, and return when the broker has made all its logs."""
+        topic = create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
+        wait_for_logs(self.bootstrap, topic, partitions)
+        return topic
 
     def filled_topic(
         self, name: str, records: int, value_bytes: int = 100, partitions: int = PARTITIONS, keys: int = 0

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.waiting import wait_until
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Long, because a broker on a busy machine may respond late.
 _TIMEOUT_S = 60.0
+#: For thousands of logs, each synchronized to a slow disk.
+_LOGS_S = 300.0
 #: The partitions that one request creates: well below the limit of a controller.
 _MOST_PARTITIONS = 5000
 _POLL_S = 0.02
@@ -57,6 +59,16 @@ def create_topic(
         admin.create_partitions([more], operation_timeout=_TIMEOUT_S)[name].result()
     wait_until(lambda: _leaders(admin, name) == partitions, f"a leader for each partition of {name}")
     return name
+
+
+def wait_for_logs(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Return when the broker has made the log of each partition of this topic.
+
+    A partition has a leader in the metadata before the leader has made its log. With thousands of partitions, the
+    broker makes logs for a minute; until then, a member cannot look up the offsets at which it starts.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    wait_until(lambda: _logs(admin, topic, partitions) == partitions, f"the logs of all partitions of {topic}", _LOGS_S)
 
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:
@@ -176,6 +188,12 @@ def _enqueue(
 def _leaders(admin: AdminClient, name: str) -> int:
     topic = admin.list_topics(timeout=_TIMEOUT_S).topics.get(name)
     return sum(partition.leader >= 0 for partition in topic.partitions.values()) if topic is not None else 0
+
+
+def _logs(admin: AdminClient, topic: str, partitions: int) -> int:
+    request = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    answers = admin.list_offsets(request, request_timeout=_TIMEOUT_S)
+    return sum(answer.exception(_TIMEOUT_S) is None for answer in answers.values())
 
 
 def commit(bootstrap_servers: str, group: str, *partitions: TopicPartition) -> None:

@@ -95,11 +95,12 @@ class Measured:
 
 def run(bench: Bench) -> Figure:
     """Let a group of each side grow, shrink and grow again, in turns."""
-    sides = (bench.ours(**_FETCHING), bench.raw(**_FETCHING))
     series: list[Series] = []
     checks: list[Check] = []
     for name in bench.cells or tuple(CELLS):
         size = CELLS[name]
+        threads = "shared" if size.per_process > 1 else "own"
+        sides = (bench.ours(membership_threads=threads, **_FETCHING), bench.raw(**_FETCHING))
         topic = bench.topic(NAME, partitions=size.partitions)
         measured = {side: Measured.of(side, size) for side in sides}
         with bench.streaming(topic, _RECORDS_PER_S / size.partitions, partitions=size.partitions, spread=True):
@@ -133,8 +134,7 @@ def _turn(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) 
 
 def _measure(bench: Bench, side: Side, topic: str, size: Size, measured: Measured) -> None:
     broker, count = listener_at(bench.bootstrap), size.members // size.per_process
-    config = bench.config(side) | ({"membership.threads": "shared"} if side.is_ours and size.per_process > 1 else {})
-    job = portion.Job(module=side.module, config=config, topic=topic, members=size.per_process)
+    job = portion.Job(module=side.module, config=bench.config(side), topic=topic, members=size.per_process)
     with ExitStack() as held:
         processes = _started(held, job, count)
         used = cpu_s(broker)
