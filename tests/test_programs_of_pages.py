@@ -249,7 +249,7 @@ def test_testing_page_passes_its_own_tests(kafka: Broker, tmp_path: Path) -> Non
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=200
     )
-    assert "10 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "11 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_exactly_once_writes_each_invoice_once_although_a_process_is_killed(kafka: Broker, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from inspect import isawaitable, iscoroutinefunction
 
 from consumer_membership.aio.workers import call_on_loop
+from consumer_membership.runtime.clock import SYSTEM_CLOCK, Clock
 
 Callback = Callable[..., object]
 #: Interval in seconds at which a waiting thread checks whether the loop can still respond.
@@ -27,6 +28,8 @@ class LoopCallbacks:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        #: The time of the consumer, once it is created.
+        self.clock: Clock = SYSTEM_CLOCK
         #: The number of callbacks that run now; the consumer's calls that they make run inside the outer call.
         self.running = 0
         #: True while the loop waits for the consumer to be created and cannot run anything.
@@ -106,11 +109,9 @@ class LoopCallbacks:
 
     def _result(self, ended: Future[object]) -> object:
         while not ended.done():
-            try:
-                return ended.result(_CHECK_S)
-            except TimeoutError:
-                if self._loop.is_closed() and not ended.done():
-                    raise RuntimeError("Event loop is closed; its callback cannot run") from None
+            self.clock.wait_for_end(ended, _CHECK_S)
+            if self._loop.is_closed() and not ended.done():
+                raise RuntimeError("Event loop is closed; its callback cannot run")
         return ended.result()
 
 

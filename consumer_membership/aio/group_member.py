@@ -58,6 +58,7 @@ class AIOGroupMember:
         with self._callbacks.in_config(config) as given:
             self._member = self._made(given)
         self._session = session = member_session_of(self._member)
+        self._clock = self._callbacks.clock = session.line.time
         self._changed = asyncio.Event()
         session.orders.listen(partial(call_on_loop, self._loop, self._changed.set))
         #: The call that performs orders in a thread; it outlives a cancelled `poll`, and the next one gets its result.
@@ -134,7 +135,7 @@ class AIOGroupMember:
         """Perform the waiting orders in a thread; return whether partitions were assigned, revoked or lost."""
         serving = self._serving
         if serving is None:
-            serving = self._serving = self._loop.create_task(call_in_worker(partial(self._member.poll, 0)))
+            serving = self._serving = self._loop.create_task(call_in_worker(partial(self._member.poll, 0), self._clock))
         moved = False
         try:
             moved = await asyncio.shield(serving)
@@ -148,11 +149,11 @@ class AIOGroupMember:
 
     async def commit(self, offsets: list[TopicPartition]) -> list[TopicPartition]:
         """Commit these offsets and metadata, and await the response, as `GroupMember.commit`."""
-        return await call_in_worker(partial(self._member.commit, offsets))
+        return await call_in_worker(partial(self._member.commit, offsets), self._clock)
 
     async def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the group's committed offsets and metadata of these partitions (-1001: none)."""
-        return await call_in_worker(partial(self._member.committed, partitions, timeout))
+        return await call_in_worker(partial(self._member.committed, partitions, timeout), self._clock)
 
     async def close(self, *, membership: Membership = "default") -> None:
         """Call on_revoke, leave the group and release everything. Idempotent.
@@ -162,7 +163,7 @@ class AIOGroupMember:
         """
         if self._closing is None:
             close: Callable[[], None] = partial(self._member.close, membership=membership)
-            self._closing = self._loop.create_task(call_in_worker(close))
+            self._closing = self._loop.create_task(call_in_worker(close, self._clock))
         await asyncio.shield(self._closing)
 
     def membership(self) -> MembershipView:
@@ -187,7 +188,7 @@ class AIOGroupMember:
 
     async def dump(self, path: str | PathLike[str] | None = None) -> Path:
         """Write the recording of the membership, as `GroupMember.dump`; another thread writes the file."""
-        return await call_in_worker(partial(self._member.dump, path))
+        return await call_in_worker(partial(self._member.dump, path), self._clock)
 
     async def __aenter__(self) -> Self:
         """Return the member itself."""

@@ -4,6 +4,8 @@ librdkafka offers nothing that an event loop can wait for, so a thread waits. Wh
 process wait, each has a thread, which sleeps inside librdkafka and returns as soon as a record arrives. Further
 consumers share one thread, which polls each of them every 50 ms: hundreds of idle consumers cost neither a thread nor a
 wake-up each.
+
+On the virtual time of a cluster inside the test process, each wait and each call has a thread of that cluster.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TypeVar
 
 from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.clock import Clock
 
 #: The number of consumers that have their own thread while they wait.
 THREADS = 32
@@ -29,6 +32,8 @@ CHECK_INTERVAL_S = 0.05
 TURN_S = 1.0
 #: How long an idle thread is kept, in seconds.
 KEPT_S = 10.0
+
+_THREAD_NAME = "consumer-membership-aio"
 
 Job = Callable[[], None]
 T = TypeVar("T")
@@ -41,7 +46,8 @@ class AwaitedPoll:
         self, session: Session, limit: int, deadline: float, loop: asyncio.AbstractEventLoop, settle: Settle
     ) -> None:
         self._session = session
-        self._now = session.line.now
+        self.clock = session.line.time
+        self._now = self.clock.now
         self._prepare = raises_as_confluent(session.prepare)
         self._limit = limit
         self._deadline = deadline
@@ -80,6 +86,11 @@ class AwaitedPoll:
         return has_records or session.has_notice or is_ending or self._now() >= self._deadline
 
 
+def _run_to_end(waiting: AwaitedPoll) -> None:
+    while not waiting.run(KEPT_S):
+        pass
+
+
 #: Called on the loop with the result: an exception, or None.
 Settle = Callable[[BaseException | None], None]
 
@@ -93,7 +104,7 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Job) -> None:
             raise
 
 
-async def call_in_worker(call: Callable[[], T]) -> T:
+async def call_in_worker(call: Callable[[], T], clock: Clock) -> T:
     """Make a call in another thread. If the task is cancelled, the call continues and its result is dropped."""
     loop = asyncio.get_running_loop()
     made: asyncio.Future[T] = loop.create_future()
@@ -114,7 +125,10 @@ async def call_in_worker(call: Callable[[], T]) -> T:
         else:
             call_on_loop(loop, partial(settle, result, None))
 
-    WORKERS.do(make)
+    if clock.is_virtual:
+        clock.start_thread(make, _THREAD_NAME)
+    else:
+        WORKERS.do(make)
     return await made
 
 
@@ -139,7 +153,7 @@ class Workers:
         if inbox is not None:
             inbox.put(job)
             return
-        threading.Thread(target=self._work, args=[job], name="consumer-membership-aio", daemon=True).start()
+        threading.Thread(target=self._work, args=[job], name=_THREAD_NAME, daemon=True).start()
 
     def _work(self, job: Job | None) -> None:
         inbox: SimpleQueue[Job] = SimpleQueue()
@@ -177,6 +191,9 @@ class Waiters:
 
     def begin(self, waiting: AwaitedPoll) -> None:
         """Wait for this poll: in its own thread, or beyond `THREADS` in the shared thread."""
+        if waiting.clock.is_virtual:
+            waiting.clock.start_thread(partial(_run_to_end, waiting), _THREAD_NAME)
+            return
         with self._lock:
             has_thread = self._busy < THREADS
             if has_thread:
@@ -188,8 +205,7 @@ class Waiters:
 
     def _wait(self, waiting: AwaitedPoll) -> None:
         try:
-            while not waiting.run(KEPT_S):
-                pass
+            _run_to_end(waiting)
         finally:
             with self._lock:
                 self._busy -= 1

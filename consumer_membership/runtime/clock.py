@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from consumer_membership.runtime.session_clock import session_time
 
@@ -39,7 +39,7 @@ class Clock(Protocol):
     def start_thread(self, target: Callable[[], object], name: str) -> Future[None]:
         """Start a daemon thread that may wait on this clock; the result is done when it has ended."""
 
-    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+    def wait_for_end(self, future: Future[Any], timeout_s: float | None = None) -> None:
         """Wait until this is done, at most for this time; None: without a limit."""
 
     def new_event_loop(self) -> AbstractEventLoop:
@@ -66,7 +66,7 @@ class SystemClock:
         threading.Thread(target=_run, args=(target, ended), name=name, daemon=True).start()
         return ended
 
-    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+    def wait_for_end(self, future: Future[Any], timeout_s: float | None = None) -> None:
         """Wait for the future itself."""
         wait([future], timeout_s)
 

@@ -93,8 +93,9 @@ class FakeCluster:
 
     Args:
         time: "virtual": a call that waits takes no real time and moves the cluster's time instead, and nothing happens
-            between calls; deterministic, also with the threads of `start` and of a `Processor`. "real": the time of
-            this machine, with heartbeats every 20 ms; for `AIOConsumer` and tests with threads of their own.
+            between calls; deterministic, also with the threads of `start` and of a `Processor`, and with the coroutines
+            of `run`. "real": the time of this machine, with heartbeats every 20 ms; for tests with their own threads or
+            event loops.
         partitions: How many partitions a topic gets that is created when it is first written.
         seed: The seed of all random numbers.
         offers_consumer_protocol: Whether the cluster offers the consumer protocol (KIP-848); if not, groups are
@@ -143,7 +144,10 @@ class FakeCluster:
         return consumer
 
     def aio_consumer(self, config: Mapping[str, object] | None = None) -> AIOConsumer:
-        """Return an `AIOConsumer` of this cluster, inside a running event loop; await its `close`."""
+        """Return an `AIOConsumer` of this cluster, inside the event loop of `run`; await its `close`.
+
+        On real time, any running event loop will do.
+        """
         from consumer_membership.aio import AIOConsumer  # noqa: PLC0415 - few tests use asyncio
 
         return AIOConsumer(self._config(config))

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from consumer_membership.errors import UseError
 from consumer_membership.runtime.clock import SYSTEM_CLOCK
@@ -86,7 +86,7 @@ class ClusterEngine:
             if notified in waiting:
                 waiting.remove(notified)
 
-    def wait_for_end(self, future: Future[None], timeout_s: float | None = None) -> None:
+    def wait_for_end(self, future: Future[Any], timeout_s: float | None = None) -> None:
         """Wait until this is done, at most for this time; None: without a limit."""
         if self.is_virtual:
             self._wait(future.done, inf if timeout_s is None else timeout_s)
