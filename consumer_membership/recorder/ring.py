@@ -8,7 +8,6 @@ core's state at that moment, from which a replay begins.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.chance import Chance, Draw
+from consumer_membership.shared_deque import SharedDeque
 from consumer_membership.types import Instant
 
 if TYPE_CHECKING:  # few consumers have a processor
@@ -130,7 +130,7 @@ class Recorder:
         #: The older and the growing segment; replaced as a whole, so that other threads can read it.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
-        self._handlers: deque[HandlerEntry] = deque(maxlen=MOST_HANDLER_FACTS)
+        self._handlers: SharedDeque[HandlerEntry] = SharedDeque(maxlen=MOST_HANDLER_FACTS)
         self._is_on = is_on
         #: Why recording has stopped; "": it continues.
         self.failure = ""
@@ -177,8 +177,7 @@ class Recorder:
             entries=entries,
             view_after=view_after,
             view=view,
-            # `copy` is one step of the interpreter; another thread may append while a deque is walked.
-            handlers=tuple(self._handlers.copy()),
+            handlers=tuple(self._handlers.items()),
         )
 
     def _stop_recording(self) -> None:

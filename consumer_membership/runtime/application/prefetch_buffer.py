@@ -26,6 +26,7 @@ from typing import TypeVar
 from confluent_kafka import Message
 
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.shared_deque import SharedDeque
 from consumer_membership.types import TopicPartition
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def partition_of(message: Message) -> TopicPartition | None:
     return None if topic is None or partition is None else TopicPartition(topic, partition)
 
 
-class HandOutQueue(deque[T]):
+class HandOutQueue(SharedDeque[T]):
     """A queue whose `~` takes the oldest element, for the call that returns it to the application.
 
     CPython runs signal handlers after a call, but not after an operator. So `return ~queue` either takes and returns
@@ -80,7 +81,7 @@ class PrefetchBuffer:
         #: Next to be returned, oldest first. The same object for the consumer's whole life: the hot path holds it.
         self.ready: HandOutQueue[Message] = HandOutQueue()
         #: The batch that the handle returned last, newer than everything else here.
-        self.landed: deque[list[Message]] = deque()
+        self.landed: SharedDeque[list[Message]] = SharedDeque()
         #: Holds a batch that one call of the application returns whole; that call's own, newer than `ready`.
         self.offered: HandOutQueue[list[Message]] = HandOutQueue()
         #: How many poll slices began: the sign of life of an application that receives no records.
@@ -128,7 +129,7 @@ class PrefetchBuffer:
 
     def _count(self) -> None:
         """Count the landed batch, once."""
-        for batch in self.landed.copy():
+        for batch in self.landed.items():
             if batch is not self._counted:
                 count = self._taken_in + len(batch)
                 self._taken_in, self._counted = count, batch
@@ -212,7 +213,7 @@ class PrefetchBuffer:
     def partitions(self) -> set[TopicPartition]:
         """The partitions that have records here."""
         self.finish_moves()
-        found = {partition_of(message) for message in self.ready.copy()} | self._parked.keys()
+        found = {partition_of(message) for message in self.ready.items()} | self._parked.keys()
         return {partition for partition in found if partition is not None}
 
     # ---- asking ----
@@ -222,8 +223,7 @@ class PrefetchBuffer:
         self.finish_moves()
         found: dict[TopicPartition, Message] = {}
         waiting: list[Iterable[Message]] = [self._parked[p] for p in partitions if p in self._parked]
-        # `copy` is one step of the interpreter; to walk the deque while the hot path takes from it would raise.
-        for messages in (*waiting, self.ready.copy()):
+        for messages in (*waiting, self.ready.items()):
             for message in messages:
                 partition = partition_of(message)
                 if partition is not None and partition in partitions and message.error() is None:
@@ -234,7 +234,7 @@ class PrefetchBuffer:
         """The number and size of the waiting records of each partition."""
         self.finish_moves()
         found: dict[TopicPartition, Waiting] = {}
-        for messages in (*self._parked.values(), self.ready.copy()):
+        for messages in (*self._parked.values(), self.ready.items()):
             for message in messages:
                 partition = partition_of(message)
                 if partition is not None and message.error() is None:

@@ -115,6 +115,25 @@ def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resum
     assert taken == list(range(rounds * size))
 
 
+def test_waiting_records_are_counted_while_another_thread_takes_them() -> None:
+    """Health and rebalances look at the records that other threads take at the same time."""
+    buffer = PrefetchBuffer()
+    buffer.landed.append(list(itertools.islice(records(), 20 * ROUNDS)))
+    buffer.take_in()
+
+    def look() -> None:
+        for _ in range(ROUNDS // 10):
+            buffer.first_undelivered({PARTITION})
+            buffer.waiting()
+
+    def take() -> None:
+        while buffer.ready:
+            _ = ~buffer.ready
+
+    together(take, look)
+    assert not buffer.waiting()
+
+
 def test_order_of_another_thread_is_never_left_without_a_wake_up() -> None:
     """After the last order was added, the wake-up is set while an order waits."""
     wake_up, waiting = WakeUp(), list[int]()

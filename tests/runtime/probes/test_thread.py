@@ -214,7 +214,7 @@ os.waitpid(child, 0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_forked_child_serves_only_its_own_consumers_and_frees_the_parents_address(tmp_path: Path) -> None:
     """The parent's address and file are free when the parent closes them, however long the child lives."""
-    command = [sys.executable, "-c", _FORK, str(tmp_path / "health.json")]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(tmp_path / "health.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_S, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["{} child/client parent/client", "free", "parent/client"]

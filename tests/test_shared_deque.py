@@ -1,0 +1,34 @@
+"""`SharedDeque`: the items of one moment, while other threads add and take."""
+
+from __future__ import annotations
+
+from consumer_membership.shared_deque import SharedDeque
+from tests.support.together import together
+
+ROUNDS = 5_000
+
+
+def test_items_are_those_of_one_moment() -> None:
+    """The numbers in the deque are always consecutive, because one is added for each that is taken."""
+    shared = SharedDeque(range(10))
+
+    def change() -> None:
+        for number in range(10, 10 + ROUNDS):
+            shared.append(number)
+            shared.popleft()
+
+    def look() -> None:
+        for _ in range(ROUNDS // 10):
+            items = shared.items()
+            assert items == list(range(items[0], items[0] + len(items)))
+            assert len(items) in {10, 11}
+
+    together(change, look)
+    assert shared.items() == list(range(ROUNDS, ROUNDS + 10))
+
+
+def test_maximum_length_is_kept() -> None:
+    """The oldest items are dropped, as in any deque."""
+    shared = SharedDeque([1, 2], maxlen=2)
+    shared.append(3)
+    assert shared.items() == [2, 3]
