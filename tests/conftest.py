@@ -84,8 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the cost accounting; in a worker, take a turn for each test."""
     config.stash[_costs] = Costs()
     config.pluginmanager.register(Accountant(config), "costs")
-    if (told := getattr(config, "workerinput", None)) is not None:
-        config.pluginmanager.register(TakesTurns(Turns(Path(told[_FOLDER]), told[_WORKERS])), "turns")
+    if (given := getattr(config, "workerinput", None)) is not None:
+        config.pluginmanager.register(TakesTurns(Turns(Path(given[_FOLDER]), given[_WORKERS])), "turns")
     if (path := config.getoption("--outcomes")) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(OutcomeWriter(path), "outcomes")
     if (owner := os.environ.get("TESTS_OWNER")) is not None and hasattr(os, "pidfd_open"):
@@ -195,13 +195,13 @@ class Accountant:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: WorkerController) -> None:
         """Add the costs that a worker reported; a killed worker reported none."""
-        told = getattr(node, "workeroutput", {}).get(_COSTS)
-        if told is not None:
-            self.costs.add_starts(told["starts"])
-            self.costs.add_cpu(told["cpu"])
-            self.costs.recordings += told["recordings"]
+        reported = getattr(node, "workeroutput", {}).get(_COSTS)
+        if reported is not None:
+            self.costs.add_starts(reported["starts"])
+            self.costs.add_cpu(reported["cpu"])
+            self.costs.recordings += reported["recordings"]
             # Each worker collects all tests.
-            self.costs.left_out, self.costs.reasons = told["left_out"], told["reasons"]
+            self.costs.left_out, self.costs.reasons = reported["left_out"], reported["reasons"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
@@ -210,17 +210,17 @@ class Accountant:
         starts = list(of_this_process.starts) if of_this_process is not None else []
         keeper = self.config.stash.get(_keeper, None)
         starts += keeper.starts if keeper is not None else []
-        told = [(one.kind, one.seconds) for one in starts]
+        started = [(one.kind, one.seconds) for one in starts]
         if (output := getattr(self.config, "workeroutput", None)) is not None:
             output[_COSTS] = {
-                "starts": told,
+                "starts": started,
                 "cpu": self.costs.cpu,
                 "left_out": self.costs.left_out,
                 "reasons": self.costs.reasons,
                 "recordings": len(REPLAYED),
             }
             return
-        self.costs.add_starts(told)
+        self.costs.add_starts(started)
         self.costs.recordings += len(REPLAYED)
         if (path := self.config.getoption("--costs")) is not None:
             self.costs.write(path)
@@ -275,8 +275,8 @@ def broker_pool(request: pytest.FixtureRequest) -> RunBrokers:
     from tests.support.brokers import RunBrokers  # noqa: PLC0415 - not for a run without brokers
 
     config = request.config
-    told = getattr(config, "workerinput", {}).get(_FOLDER)
-    config.stash[_brokers] = RunBrokers(Path(told) if told is not None else _kept(config).folder)
+    folder = getattr(config, "workerinput", {}).get(_FOLDER)
+    config.stash[_brokers] = RunBrokers(Path(folder) if folder is not None else _kept(config).folder)
     return config.stash[_brokers]
 
 

@@ -106,7 +106,7 @@ def objects(shape: Callable[..., Any]) -> tuple[Any, Any]:
     return light, standard
 
 
-def told(call: Callable[[], object]) -> str:
+def error_of(call: Callable[[], object]) -> str:
     """Return the repr of the result, or of the exception."""
     try:
         return repr(call())
@@ -164,7 +164,7 @@ def test_light_dataclass_rejects_wrong_arguments_with_the_standard_message(shape
     light, standard = both(shape)
     for mistake in (((1, 2, 3, 4, 5), {}), ((), {"unknown": 1}), ((), {})):  # type: ignore[var-annotated]  # of several shapes
         positions, names = mistake
-        refused, expected = (told(lambda cls=cls: cls(*positions, **names)) for cls in (light, standard))  # type: ignore[misc]  # noqa: B023
+        refused, expected = (error_of(lambda cls=cls: cls(*positions, **names)) for cls in (light, standard))  # type: ignore[misc]  # noqa: B023
         assert refused == expected
 
 
@@ -175,7 +175,7 @@ def test_light_dataclass_compares_and_hashes_by_its_fields(shape: Callable[..., 
     assert light == type(light)(*positions, **names)
     assert light != standard
     assert light != 1
-    assert told(lambda: hash(light)) == told(lambda: hash(standard)).replace("STANDARD", "LIGHT")
+    assert error_of(lambda: hash(light)) == error_of(lambda: hash(standard)).replace("STANDARD", "LIGHT")
 
 
 def test_light_dataclass_compares_every_field(shape: Callable[..., Any]) -> None:
@@ -196,7 +196,7 @@ def test_frozen_light_dataclass_rejects_assignment_and_deletion() -> None:
                 delattr(light, attribute)
         if shape is not empty:
             for change in (lambda one: setattr(one, "at", 1), lambda one: delattr(one, "at")):
-                refused, expected = (told(lambda one=one, change=change: change(one)) for one in (light, standard))  # type: ignore[misc]
+                refused, expected = (error_of(lambda one=one, change=change: change(one)) for one in (light, standard))  # type: ignore[misc]
                 assert refused == expected
 
 
@@ -214,7 +214,7 @@ def test_replace_changes_the_given_fields_and_rejects_unknown_names(shape: Calla
     for one in objects(shape):
         for replace in (light_dataclasses.replace, dataclasses.replace):
             assert replace(one) == one
-            assert "unknown" in told(lambda one=one, replace=replace: replace(one, unknown=1))  # type: ignore[misc]
+            assert "unknown" in error_of(lambda one=one, replace=replace: replace(one, unknown=1))  # type: ignore[misc]
             if fields(one):
                 assert replace(one, at=11).at == 11
     if sys.version_info >= (3, 13):

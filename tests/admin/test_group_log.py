@@ -201,8 +201,8 @@ def test_earlier_records_ignore_incomplete_part() -> None:
     log = Log({960_000: commit(9.0, 1, 1), 900_000: commit(8.0, 0, 8)}, stops_below=900_001)
     cut = EarlierRecords(frozenset({KEY}))
     assert not cut.read(log.part, 0, 1_000_000)
-    told = [one.fact.partition for one in cut.records if isinstance(one.fact, gr.OffsetRecorded)]
-    assert told == [TopicPartition("t", 1)]
+    partitions = [one.fact.partition for one in cut.records if isinstance(one.fact, gr.OffsetRecorded)]
+    assert partitions == [TopicPartition("t", 1)]
 
 
 def test_records_of_unknown_version_are_counted_as_unreadable() -> None:

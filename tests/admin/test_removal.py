@@ -88,10 +88,10 @@ def test_without_doubles_merges_both_ids_of_one_member() -> None:
     assert removal.without_doubles(both, None) == {one: one for one in both}
 
 
-@pytest.mark.parametrize(("reason", "said"), [(None, ""), ("", ""), ("moving", ": moving")])
-def test_full_reason_begins_with_java_wording(reason: str | None, said: str) -> None:
+@pytest.mark.parametrize(("reason", "suffix"), [(None, ""), ("", ""), ("moving", ": moving")])
+def test_full_reason_begins_with_java_wording(reason: str | None, suffix: str) -> None:
     """Operators search the coordinator's log for this text."""
-    assert removal.full_reason(reason) == f"member was removed by an admin{said}"
+    assert removal.full_reason(reason) == f"member was removed by an admin{suffix}"
 
 
 # ---- what becomes of them --------------------------------------------------------------------------------------------

@@ -60,10 +60,10 @@ def test_checkpoint_show_prints_last_finished_batch_of_each_source(
         "source 2: no Kafka offsets (another kind of source, or no batch yet)",
     ]
     assert main(["checkpoint", "show", f"file://{folder}", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["batch_id"], told["planned_batch_id"], told["query_id"]) == (1, 2, "1234")
+    document = json.loads(capsys.readouterr().out)
+    assert (document["batch_id"], document["planned_batch_id"], document["query_id"]) == (1, 2, "1234")
     offsets = [{"topic": "a", "partition": 0, "offset": 7}]
-    assert told["sources"][1] == {"source": 1, "group": "billing", "offsets": offsets}
+    assert document["sources"][1] == {"source": 1, "group": "billing", "offsets": offsets}
 
 
 def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

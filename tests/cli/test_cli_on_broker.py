@@ -58,8 +58,8 @@ def lines_until(process: subprocess.Popen[str], count: int) -> list[str]:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Return its exit code and its stderr lines."""
-    _, said = process.communicate(timeout=PROCESS_S)
-    return process.returncode, said.splitlines()
+    _, output = process.communicate(timeout=PROCESS_S)
+    return process.returncode, output.splitlines()
 
 
 def has_members(kafka: Broker, group: str) -> bool:
@@ -75,17 +75,17 @@ def test_consume_prints_records_and_leaves_group_on_signal(kafka: Broker, topic:
         lines = lines_until(process, 9)
         assert has_members(kafka, topic)
         process.send_signal(number)
-        code, said = ended(process)
+        code, output = ended(process)
     assert sorted(line.partition(" value=")[2] for line in lines) == [*(f"{n}\n" for n in range(8)), r"\xff" + "\n"]
     assert code == 0
     assert not has_members(kafka, topic)
     committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
     assert committed == end == {0: 3, 1: 3, 2: 3}
-    told = [line[13:] for line in said]
-    assert any(line.startswith("UNSUBSCRIBED -> JOINING") for line in told)
-    assert f"assigned {topic}[0-2]" in told
-    assert f"revoked {topic}[0-2]" in told
-    assert any(line.startswith("UNSUBSCRIBING -> UNSUBSCRIBED") for line in told)
+    narration = [line[13:] for line in output]
+    assert any(line.startswith("UNSUBSCRIBED -> JOINING") for line in narration)
+    assert f"assigned {topic}[0-2]" in narration
+    assert f"revoked {topic}[0-2]" in narration
+    assert any(line.startswith("UNSUBSCRIBING -> UNSUBSCRIBED") for line in narration)
 
 
 def test_consume_stops_at_limit_and_resumes_after_it(kafka: Broker, topic: str) -> None:
@@ -117,10 +117,10 @@ def test_consume_ends_after_timeout_without_records(kafka: Broker, topic: str) -
 def test_consume_to_full_disk_exits_1_with_one_error_line(kafka: Broker, topic: str) -> None:
     """A full disk causes no traceback, exit code 1, and the member leaves the group."""
     with Path("/dev/full").open("w") as full, consuming(kafka, topic, stdout=full) as process:
-        _, said = process.communicate(timeout=PROCESS_S)
+        _, output = process.communicate(timeout=PROCESS_S)
     assert process.returncode == 1
-    assert "error: No space left on device" in said
-    assert "Traceback" not in said
+    assert "error: No space left on device" in output
+    assert "Traceback" not in output
     assert not has_members(kafka, topic)
 
 
@@ -133,9 +133,9 @@ def test_consume_into_closed_pipe_exits_0_and_leaves_group(kafka: Broker, topic:
         process.stdout.close()
         assert process.wait(PROCESS_S) == 0
         assert process.stderr is not None
-        said = process.stderr.read()
-    assert "Traceback" not in said
-    assert "BrokenPipe" not in said
+        output = process.stderr.read()
+    assert "Traceback" not in output
+    assert "BrokenPipe" not in output
     assert not has_members(kafka, topic)
 
 
@@ -143,9 +143,9 @@ def test_consume_of_unknown_topic_exits_1(kafka: Broker) -> None:
     """Without a topic there are no records to wait for, and the last lines state the reason."""
     topic = unique("missing")
     with consuming(kafka, topic) as process:
-        code, said = ended(process)
+        code, output = ended(process)
     assert code == 1
-    assert any(line.endswith(f"error: topic {topic} does not exist") for line in said), said
+    assert any(line.endswith(f"error: topic {topic} does not exist") for line in output), output
 
 
 def test_consume_with_instance_id_stays_in_group(kafka: Broker, topic: str) -> None:

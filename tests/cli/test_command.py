@@ -87,8 +87,8 @@ def test_broker_that_cannot_start_is_reported_on_stderr(
     """Only the broker's address goes to stdout, which programs read."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     assert main(["broker", "--backend", "existing"]) == 1
-    told = capsys.readouterr()
-    assert (told.out, told.err.startswith("consumer-membership broker: ")) == ("", True)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.startswith("consumer-membership broker: ")) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -246,17 +246,17 @@ def test_argument_with_invalid_utf8_exits_2_and_names_argument(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], argument: str
 ) -> None:
     """The command prints one line instead of a traceback or an abort."""
-    said = complaint(capsys, *words)
-    assert f"error: argument {argument}: " in said
-    assert "it is not UTF-8" in said
-    assert said.isascii()
+    message = complaint(capsys, *words)
+    assert f"error: argument {argument}: " in message
+    assert "it is not UTF-8" in message
+    assert message.isascii()
 
 
 def test_error_of_config_argument_hides_value(capsys: pytest.CaptureFixture[str]) -> None:
     """The value may be a password."""
-    said = complaint(capsys, "describe", *GROUP, "-c", f"sasl.password=geheim{BAD}")
-    assert "argument -c/--config: invalid value of 'sasl.password': it is not UTF-8: " in said
-    assert "geheim" not in said
+    message = complaint(capsys, "describe", *GROUP, "-c", f"sasl.password=geheim{BAD}")
+    assert "argument -c/--config: invalid value of 'sasl.password': it is not UTF-8: " in message
+    assert "geheim" not in message
 
 
 def test_bootstrap_servers_of_environment_are_checked_like_argument(
@@ -270,9 +270,9 @@ def test_bootstrap_servers_of_environment_are_checked_like_argument(
 @pytest.mark.parametrize("command", [("describe",), ("consume", "-t", "t"), ("remove-members", "--all")])
 def test_too_long_group_id_exits_2_with_limit(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     """The error names the limit and shortens the group id."""
-    said = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
-    assert "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767" in said
-    assert len(said) < 1500
+    message = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
+    assert "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767" in message
+    assert len(message) < 1500
 
 
 @pytest.mark.slow

@@ -140,14 +140,17 @@ def test_describe_shows_offsets_that_are_finished_beyond_the_committed_offset() 
         "t              0          7   19   12               10",
         "t              1          7    9    2                -",
     ]
-    told = json.loads(described_json(report, ALL))["partitions"]
-    assert [(one["finished_beyond_committed"], one["oldest_unfinished_offset"]) for one in told] == [(10, 7), (0, None)]
+    shown = json.loads(described_json(report, ALL))["partitions"]
+    assert [(one["finished_beyond_committed"], one["oldest_unfinished_offset"]) for one in shown] == [
+        (10, 7),
+        (0, None),
+    ]
 
 
 def test_described_json_has_all_values() -> None:
     """The JSON has all values of the tables, and null for unknown ones."""
-    told = json.loads(described_json(REPORT, ALL))
-    assert {key: value for key, value in told.items() if key not in ("members", "partitions")} == {
+    document = json.loads(described_json(REPORT, ALL))
+    assert {key: value for key, value in document.items() if key not in ("members", "partitions")} == {
         "group_id": "g",
         "protocol": "consumer",
         "protocol_type": "consumer",
@@ -158,7 +161,7 @@ def test_described_json_has_all_values() -> None:
         "coordinator": {"id": 1, "host": "h", "port": 9092},
         "lag": 2500,
     }
-    assert told["members"][0] == {
+    assert document["members"][0] == {
         "member_id": "m-1",
         "instance_id": "i",
         "rack_id": None,
@@ -173,7 +176,7 @@ def test_described_json_has_all_values() -> None:
         "target_assignment": [{"topic": "t", "partition": number} for number in (0, 1)],
         "note": None,
     }
-    assert told["partitions"][2] == {
+    assert document["partitions"][2] == {
         "topic": "t",
         "partition": 2,
         "committed_offset": None,
@@ -226,9 +229,9 @@ def test_removals_text_headline_states_dry_run_and_empty_group() -> None:
 
 def test_removals_json_has_result_of_each_member() -> None:
     """The JSON is one object with a result for each member."""
-    told = json.loads(removals_json(REMOVALS, RemovalOptions(query=QUERY)))
-    assert (told["group_id"], told["dry_run"]) == ("g", False)
-    first, _, last = told["results"]
+    document = json.loads(removals_json(REMOVALS, RemovalOptions(query=QUERY)))
+    assert (document["group_id"], document["dry_run"]) == ("g", False)
+    first, _, last = document["results"]
     assert first["member"]["member_id"] == "m-1"
     assert {key: first[key] for key in ("requested", "outcome", "succeeded", "message")} == {
         "requested": {"member_id": None, "instance_id": "i"},
@@ -255,11 +258,11 @@ def test_describe_and_remove_members_return_exit_codes(capsys: pytest.CaptureFix
         assert main(["describe", *where]) == 0
         assert main(["remove-members", *where, "--all", "--json"]) == 0
         assert main(["remove-members", *where, "--member-id", "d", "--member-id", "x"]) == 1
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert said.out.startswith("Group g: consumer protocol (KIP-848), Stable, epoch 6 (assignment epoch 5), ")
-    assert "Group g: 1 of 2 members removed\n" in said.out
-    assert "'x'; existing member ids: d, s" in said.out
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.startswith("Group g: consumer protocol (KIP-848), Stable, epoch 6 (assignment epoch 5), ")
+    assert "Group g: 1 of 2 members removed\n" in printed.out
+    assert "'x'; existing member ids: d, s" in printed.out
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.support.views import view_of
 VIEW = view_of(MemberState.JOINING)
 
 
-def told(err: io.StringIO) -> list[str]:
+def lines_of(err: io.StringIO) -> list[str]:
     """Return the lines without their times of day."""
     lines = err.getvalue().splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in lines)
@@ -35,7 +35,7 @@ def test_narration_reports_each_transition_once() -> None:
     narration.update(replace(VIEW, transitions=(joins,)), 1.0)
     narration.update(replace(VIEW, transitions=(joins,)), 1.5)
     narration.update(replace(VIEW, transitions=(joins, takes), member_epoch=4), 2.0)
-    assert told(err) == ["UNSUBSCRIBED -> JOINING: it polls", "JOINING -> RECONCILE, epoch 4: it was answered"]
+    assert lines_of(err) == ["UNSUBSCRIBED -> JOINING: it polls", "JOINING -> RECONCILE, epoch 4: it was answered"]
 
 
 def test_narration_reports_wait_every_few_seconds() -> None:
@@ -51,9 +51,9 @@ def test_narration_reports_wait_every_few_seconds() -> None:
     for now in range(10, 18):
         narration.update(waiting, float(now))
     words, error = "waiting for group coordinator", "last error: _TRANSPORT: refused"
-    assert told(err) == [f"{words} ({seconds} s); {error}" for seconds in (2, 5)]
+    assert lines_of(err) == [f"{words} ({seconds} s); {error}" for seconds in (2, 5)]
     narration.update(replace(waiting, last_error_over_at=18.0), 18.0)
-    assert told(err)[2:] == [f"{words} (8 s)"]
+    assert lines_of(err)[2:] == [f"{words} (8 s)"]
 
 
 def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
@@ -61,7 +61,7 @@ def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
     err = io.StringIO()
     searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=WaitsFor.COORDINATOR, waits_since=0.0)
     Narration(err).update(searching, 4.0)
-    assert told(err) == ["waiting for group coordinator (4 s)"]
+    assert lines_of(err) == ["waiting for group coordinator (4 s)"]
 
 
 def test_narration_reports_stable_member_that_cannot_fetch() -> None:
@@ -77,7 +77,7 @@ def test_narration_reports_stable_member_that_cannot_fetch() -> None:
         waits_since=0.0,
     )
     Narration(err).update(reading, 4.0)
-    assert told(err) == ["waiting for broker connection (4 s)"]
+    assert lines_of(err) == ["waiting for broker connection (4 s)"]
 
 
 def test_narration_reports_repeated_error_once() -> None:
@@ -88,7 +88,7 @@ def test_narration_reports_repeated_error_once() -> None:
         text = f"Connect to h:1 failed: Connection refused (after {took_ms}ms in state CONNECT)"
         narration.error(KafkaError(KafkaError._TRANSPORT, text))
         narration.error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    assert told(err) == [
+    assert lines_of(err) == [
         "error: _TRANSPORT: Connect to h:1 failed: Connection refused",
         "error: _ALL_BROKERS_DOWN: 1/1 brokers are down",
     ]
@@ -109,8 +109,10 @@ def test_narration_reports_member_without_partitions_once() -> None:
     for now in range(10):
         narration.update(idle, float(now))
     narration.update(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
-    assert len(told(err)) == 1
-    assert told(err)[0].startswith("joined the group, but no partitions are assigned: the group may have more members")
+    assert len(lines_of(err)) == 1
+    assert lines_of(err)[0].startswith(
+        "joined the group, but no partitions are assigned: the group may have more members"
+    )
 
 
 def test_narration_names_missing_topics() -> None:
@@ -121,7 +123,7 @@ def test_narration_names_missing_topics() -> None:
     for now in range(10):
         narration.update(idle, float(now))
     words = "joined the group, but no partitions are assigned: no topic matches ^typo, topic orders does not exist"
-    assert told(err)[-1] == words
+    assert lines_of(err)[-1] == words
 
 
 def test_narration_ignores_closed_stderr() -> None:

@@ -72,9 +72,9 @@ def test_list_prints_table_or_json() -> None:
         "c      Stable  classic   connect",
         "d      -       -         -",
     ]
-    told = json.loads(listed_json(LISTING, ListOptions(config={})))
-    assert told["groups"][3] == {"group_id": "d", "state": None, "type": None, "protocol_type": "consumer"}
-    assert told["errors"] == [{"broker": "h:1 (id 2)", "error": "no answer"}]
+    document = json.loads(listed_json(LISTING, ListOptions(config={})))
+    assert document["groups"][3] == {"group_id": "d", "state": None, "type": None, "protocol_type": "consumer"}
+    assert document["errors"] == [{"broker": "h:1 (id 2)", "error": "no answer"}]
     nothing = ListOptions(config={}, states=frozenset({"Dead"}))
     assert list(listed_text(LISTING, nothing)) == ["No groups match."]
 
@@ -124,10 +124,10 @@ def test_lag_lists_largest_lag_first_with_rates_after_two_samples() -> None:
         "t              0         50    100     50        10.0         0.0         5 s  m      -",
         "t              2          -      5      -           -           -           -  -      nothing committed",
     ]
-    told = json.loads(lag_json(now, rates, watches=True))
-    total = {key: told[key] for key in ("lag", "consumed_per_s", "produced_per_s", "drained_in_s")}
+    document = json.loads(lag_json(now, rates, watches=True))
+    total = {key: document[key] for key in ("lag", "consumed_per_s", "produced_per_s", "drained_in_s")}
     assert total == {"lag": 1_240, "consumed_per_s": 10.0, "produced_per_s": 40.0, "drained_in_s": None}
-    first, second, _ = told["partitions"]
+    first, second, _ = document["partitions"]
     assert (first["consumed_per_s"], first["produced_per_s"]) == (10.0, 0.0)
     assert (second["committed_offset"], second["end_offset"], second["stalled_for_s"]) == (10, 1_200, 5.0)
 

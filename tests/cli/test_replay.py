@@ -74,12 +74,12 @@ def test_replay_step_until_shows_events_up_to_time(path: Path, capsys: pytest.Ca
 def test_replay_json_has_all_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Times are seconds after the first event."""
     code, text = shown(capsys, str(path), "--json", "--step", "--explain")
-    told = json.loads(text)
-    assert (code, told["is_identical"], told["replayed_events"], told["difference"]) == (0, True, 9, None)
-    assert told["member"]["waits_for"] == "group coordinator"
-    assert told["member"]["waits_since"] == 8.0
-    assert [step["state"] for step in told["steps"]][:2] == ["UNSUBSCRIBED", "JOINING"]
-    assert told["explanation"].startswith("The membership was stable")
+    document = json.loads(text)
+    assert (code, document["is_identical"], document["replayed_events"], document["difference"]) == (0, True, 9, None)
+    assert document["member"]["waits_for"] == "group coordinator"
+    assert document["member"]["waits_since"] == 8.0
+    assert [step["state"] for step in document["steps"]][:2] == ["UNSUBSCRIBED", "JOINING"]
+    assert document["explanation"].startswith("The membership was stable")
 
 
 def test_replay_shows_first_difference_and_exits_1(

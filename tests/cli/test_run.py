@@ -106,7 +106,7 @@ def test_startup_reports_python_that_lacks_the_package(programs: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ((), 2, "a program is required, or -m and a module"),
         (("-x",), 2, "a program is required, or -m and a module"),
@@ -117,10 +117,10 @@ def test_startup_reports_python_that_lacks_the_package(programs: Path) -> None:
     ids=str,
 )
 def test_run_of_unstartable_program_exits_with_shell_code(
-    programs: Path, words: tuple[str, ...], code: int, said: str
+    programs: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """The exit codes are those of a shell, and the error names the reason."""
     (programs / "app.txt").write_text("no program")
     done = run(programs, *words)
-    assert (done.returncode, said in done.stderr) == (code, True)
+    assert (done.returncode, message in done.stderr) == (code, True)
     assert "Traceback" not in done.stderr

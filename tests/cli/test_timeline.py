@@ -84,19 +84,19 @@ def test_timeline_reports_missing_group_immediately(kafka: Broker, tmp_path: Pat
     """The group may appear while it is watched; if it does not, the exit code is 1."""
     group, err = unique("group"), io.StringIO()
     query = GroupQuery(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
-    heard: list[str] = []
+    errors: list[str] = []
     now = 0.0
 
     def wait(pause_s: float) -> None:
         nonlocal now
-        heard.append(err.getvalue())
+        errors.append(err.getvalue())
         now += pause_s
 
     options = TimelineOptions(query=query, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
     assert draw_timeline(options, io.StringIO(), err, wait, lambda: now) == 1
     words = f"The group could not be described: Group {group} not found."
-    assert heard[0] == f"consumer-membership timeline: {words}\n"
-    assert err.getvalue() == heard[0]
+    assert errors[0] == f"consumer-membership timeline: {words}\n"
+    assert err.getvalue() == errors[0]
 
 
 def test_timeline_with_unwritable_output_exits_2_before_sampling(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def shown(page: Path) -> dict[str, Any]:
     """Return the data of a page."""
     found = re.search(r"const data = (.*);\n", page.read_text())
     assert found is not None
-    told: dict[str, Any] = json.loads(found[1])
-    return told
+    embedded: dict[str, Any] = json.loads(found[1])
+    return embedded
 
 
 def lives(kind: Any, servers: str, group: str, topic: str, protocol: str) -> list[Any]:
@@ -157,10 +157,10 @@ def test_timeline_last_shows_past_of_closed_members(kafka: Broker, tmp_path: Pat
         had = [names[one] for one in owners[1::2] if one >= 0]
         assert (had[0], had[-1], owners[-1]) == ("one", "two", -1)
     events = [text for _, text, is_exact in data["events"] if is_exact]
-    told = " ".join(events)
+    text = " ".join(events)
     for name in ("one", "two"):
-        assert re.search(rf"\b{name} \([^)]*\) joined", told), events
-        assert re.search(rf"\b{name} \([^)]*\) left", told), events
+        assert re.search(rf"\b{name} \([^)]*\) joined", text), events
+        assert re.search(rf"\b{name} \([^)]*\) left", text), events
     if kind is Consumer:
         assert sum(" assigned " in one and " after a wait of " in one for one in events) >= 3
         assert all(still for _, _, still, _ in data["partitions"])
@@ -251,17 +251,17 @@ def test_history_reads_log_back_only_as_far_as_needed(broker_pool: RunBrokers) -
             since = time.time()
             stage.write(topic)
             stage.caught_up(group)
-            told: list[ReadingProgress] = []
-            history = stage.admin.history(group, since, on_progress=told.append)
+            reports: list[ReadingProgress] = []
+            history = stage.admin.history(group, since, on_progress=reports.append)
         (first, *_) = surveys_of(history, 60.0)
         assert first.group is not None
         assert {m.client_id: {p.partition for p in m.assignment} for m in first.group.members} == {"one": {0, 1}}
         # Of what was committed again the commit before it is known.
         assert sum(one.offset for one in first.committed.values() if isinstance(one, OffsetAndMetadata)) == 10
-        told.clear()
-        quiet = stage.admin.history(group, time.time(), on_progress=told.append)
+        reports.clear()
+        quiet = stage.admin.history(group, time.time(), on_progress=reports.append)
         assert (quiet.notes, quiet.records) == ((), ())
-        assert told[-1].done * 2 < told[-1].most
+        assert reports[-1].done * 2 < reports[-1].most
         (now, *_) = surveys_of(quiet, 60.0)
         assert now.group is not None
         assert now.committed.keys() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
@@ -308,7 +308,7 @@ def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
     servers, group = kafka.bootstrap_servers, unique("group")
     began = time.time() - 60.0
     commit_often(servers, group, Stage(servers).topic(100), 100, 400)
-    told: list[ReadingProgress] = []
+    reports: list[ReadingProgress] = []
 
     async def read() -> None:
         checked = ConsumerConfig.from_mapping({"bootstrap.servers": servers, "group.id": group})
@@ -316,7 +316,7 @@ def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
         loop, cluster = asyncio.get_running_loop(), Cluster(settings, ConnectionSecurity(settings))
 
         def cancel(progress: ReadingProgress) -> None:
-            told.append(progress)
+            reports.append(progress)
             loop.call_soon_threadsafe(reading.cancel)
             assert is_over.wait(PATIENCE_S)
 
@@ -329,7 +329,7 @@ def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
         await cluster.close()
 
     asyncio.run(read())
-    (only,) = told
+    (only,) = reports
     assert only.done < only.most
 
 
@@ -393,12 +393,12 @@ def test_timeline_counts_compacted_records(broker_pool: RunBrokers, tmp_path: Pa
 
 def test_reading_reporter_reports_long_reading_periodically() -> None:
     """A long reading reports its progress and that Ctrl-C ends it; a short one reports nothing."""
-    told: list[str] = []
+    written: list[str] = []
     clock = iter([0.0, REPORT_INTERVAL_S / 2, REPORT_INTERVAL_S, REPORT_INTERVAL_S, REPORT_INTERVAL_S * 1.5]).__next__
-    tell = ReadingReporter(told.append, clock)
+    tell = ReadingReporter(written.append, clock)
     for done in (1_000, 2_000, 3_000):
         tell(ReadingProgress(partition=7, done=done, most=1_000_000))
-    (words,) = told
+    (words,) = written
     assert words.startswith("reading __consumer_offsets[7]: 2,000 of at most 1,000,000 offsets")
     assert "Ctrl-C" in words
 
@@ -433,9 +433,9 @@ def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.
     )
     for path, why in refusals:
         assert main([*words, str(path)]) == 2
-        told = capsys.readouterr().err
-        assert "--recording" in told
-        assert why in told
+        printed = capsys.readouterr().err
+        assert "--recording" in printed
+        assert why in printed
 
 
 @pytest.mark.integration
@@ -444,5 +444,5 @@ def test_doctor_of_missing_group_exits_1(kafka: Broker, capsys: pytest.CaptureFi
     """A missing group is critical and takes one sample."""
     group = unique("nobody")
     assert main(["doctor", "-b", kafka.bootstrap_servers, "-g", group, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["samples"], [one["cause"] for one in told["findings"]]) == (1, ["group_not_found"])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["samples"], [one["cause"] for one in document["findings"]]) == (1, ["group_not_found"])

@@ -37,10 +37,10 @@ def test_second_consumer_with_the_environment_s_instance_id_logs_a_warning(
     first.subscribe(["u"])
     assert warnings(caplog) == []
     subscribed(consumers).subscribe(["u"])
-    (said,) = warnings(caplog)
-    assert f"group.instance.id 'a', from the environment variable {VARIABLE}, is used by two live consumers" in said
-    assert "in your code" in said
-    assert f"{VARIABLE}_POOL" in said
+    (warning,) = warnings(caplog)
+    assert f"group.instance.id 'a', from the environment variable {VARIABLE}, is used by two live consumers" in warning
+    assert "in your code" in warning
+    assert f"{VARIABLE}_POOL" in warning
 
 
 def test_second_consumer_with_a_configured_instance_id_logs_a_warning(
@@ -49,8 +49,8 @@ def test_second_consumer_with_a_configured_instance_id_logs_a_warning(
     """The warning does not mention the environment."""
     for _ in range(2):
         subscribed(consumers, group_instance_id="b")
-    (said,) = warnings(caplog)
-    assert "group.instance.id 'b' is used by two live consumers of group 'group'" in said
+    (warning,) = warnings(caplog)
+    assert "group.instance.id 'b' is used by two live consumers of group 'group'" in warning
 
 
 def test_closed_or_different_members_cause_no_shared_instance_id_warning(

@@ -36,12 +36,12 @@ def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: i
     runs = GatheredRuns(partitions)
     for number in numbers:
         runs.add(number)
-    told = [
+    returned = [
         number for run in runs.take() for number in range(run.first, run.first + run.length * partitions, partitions)
     ]
     for partition in range(partitions):
         expected = [number for number in numbers if number % partitions == partition]
-        assert [number for number in told if number % partitions == partition] == expected
+        assert [number for number in returned if number % partitions == partition] == expected
     assert runs.take() == ()
 
 

@@ -35,9 +35,9 @@ def test_deselecting_flag_reports_number_of_skipped_tests(flag: str, marker: str
     assert f"{module}::" in everything
     assert f"{module}::" not in rest
     assert "left out" not in everything
-    told = re.search(rf"{flag}: (\d+) tests marked '{marker}' were not run; they need .*{needs}", rest)
-    assert told is not None
-    assert int(told[1]) == everything.count("::") - rest.count("::")
+    note = re.search(rf"{flag}: (\d+) tests marked '{marker}' were not run; they need .*{needs}", rest)
+    assert note is not None
+    assert int(note[1]) == everything.count("::") - rest.count("::")
 
 
 def test_no_broker_flag_also_skips_docker_tests() -> None:

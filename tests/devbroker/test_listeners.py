@@ -206,7 +206,7 @@ def record_read(servers: str, topic: str, settings: Settings) -> bytes | None:
         return messages[0].value() if messages else None
 
 
-def await_refusal(servers: str, settings: Settings, told: str) -> None:
+def await_refusal(servers: str, settings: Settings, pattern: str) -> None:
     """Wait until a client with these settings receives an error whose name and message contain this pattern.
 
     On a busy machine, an attempt may first end with a timeout, which is also an error.
@@ -219,8 +219,8 @@ def await_refusal(servers: str, settings: Settings, told: str) -> None:
     with closing(consumer_of(servers, settings | {"error_cb": keep})) as consumer:
         consumer.assign([TopicPartition("any", 0, 0)])
         wait_until(
-            lambda: any(re.search(told, error) for error in errors),
-            f"an error with {told!r}",
+            lambda: any(re.search(pattern, error) for error in errors),
+            f"an error with {pattern!r}",
             between=lambda: consumer.poll(0.05),
             seen=lambda: errors,
         )
@@ -262,7 +262,7 @@ def test_confluent_kafka_client_reads_over_secured_listener(
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("listener", "settings", "told"),
+    ("listener", "settings", "pattern"),
     [
         pytest.param(TLS, trusting_a_stranger, "certificate verify failed", id="unknown authority"),
         pytest.param(TLS, looking_at_revocations, "certificate verify failed", id="revoked"),
@@ -278,10 +278,10 @@ def test_confluent_kafka_client_reads_over_secured_listener(
     ],
 )
 def test_client_with_wrong_credentials_is_rejected(
-    broker: Broker, made: Materials, listener: str, settings: Callable[[Materials], Settings], told: str
+    broker: Broker, made: Materials, listener: str, settings: Callable[[Materials], Settings], pattern: str
 ) -> None:
     """Both sides reject untrusted certificates; the broker rejects wrong passwords and expired tokens."""
-    await_refusal(broker.secured[listener], settings(made), told)
+    await_refusal(broker.secured[listener], settings(made), pattern)
 
 
 @pytest.mark.integration

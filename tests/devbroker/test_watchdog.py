@@ -84,9 +84,9 @@ def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, o
 
 def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
     """The owner learns how the command ended."""
-    watched = Watched(folder, [sys.executable, "-S", "-c", "print('said'); raise SystemExit(7)"])
+    watched = Watched(folder, [sys.executable, "-S", "-c", "print('output'); raise SystemExit(7)"])
     assert watched.process.wait(PATIENCE_S) == 7
-    assert watched.console.read_text() == "said\n"
+    assert watched.console.read_text() == "output\n"
     watched.close()
 
 

@@ -127,8 +127,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 def _end_of(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
-    told = [line for line in lines if not line.startswith(("INFO:", "WARNING:", "#", "stat::"))]
-    return "\n".join(told[-_SHOWN_LINES:])
+    shown = [line for line in lines if not line.startswith(("INFO:", "WARNING:", "#", "stat::"))]
+    return "\n".join(shown[-_SHOWN_LINES:])
 
 
 def _outcome(target: str, status: int, log: Path) -> Outcome:

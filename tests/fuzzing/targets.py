@@ -407,8 +407,8 @@ def _lead(effect: LeaderEffect) -> LeaderEvent:
             try:
                 checked = assign_checked(BUILT_IN[effect.assignor], effect.topics, effect.members)
             except AssignmentError as error:
-                told = BrokerError(code=-1, name="_FATAL", message=str(error))
-                return AssignmentFailed(generation=effect.generation, error=told)
+                failure = BrokerError(code=-1, name="_FATAL", message=str(error))
+                return AssignmentFailed(generation=effect.generation, error=failure)
             return AssignmentComputed(generation=effect.generation, assignments=checked.assignments)
         case NotifyAssignor():
             return AssignorNotified(request_id=effect.request_id)

@@ -266,9 +266,9 @@ def test_describe_and_remove_members_commands_work_on_a_broker(
         static.settled(2)
     where = ["-b", broker.bootstrap_servers, "-g", name]
     assert main(["describe", *where]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"Group {name}: consumer protocol (KIP-848), ")
-    assert f"{topic}[0-1]" in said
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Group {name}: consumer protocol (KIP-848), ")
+    assert f"{topic}[0-1]" in printed
     assert main(["describe", *where, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["members"][0]["instance_id"] == instance
     assert main(["remove-members", *where, "--instance-id", instance, "--dry-run"]) == 0

@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 # ---- beside confluent-kafka -----------------------------------------------------------------------------------------
 
 
-def numbers_told(calls: Calls) -> object:
+def numbers_of(calls: Calls) -> object:
     """Return only the number of partitions of each callback.
 
     Which partitions a sticky assignor moves differs between Java, which this package follows, and librdkafka. The
     number of rounds of a cooperative group depends on the members' timing, so rounds that give a member no partition
     are not compared.
     """
-    return {name: [(call, len(partitions)) for call, partitions in told if partitions] for name, told in calls.items()}
+    return {name: [(call, len(partitions)) for call, partitions in made if partitions] for name, made in calls.items()}
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -47,14 +47,14 @@ def test_classic_callbacks_match_confluent_kafka(
 ) -> None:
     """Rules 4.4, 4.5: Both clients call each member's on_assign, on_revoke and on_lost in the same order."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 6)
-    told: dict[type[AnyConsumer], Calls] = {}
+    calls: dict[type[AnyConsumer], Calls] = {}
     for kind in (RawConsumer, Consumer):
         classic = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
         with closing(PolledGroup(kind, broker, topic, classic)) as polled_group:
             scene(polled_group)
-        told[kind] = polled_group.calls
-    assert numbers_told(told[Consumer]) == numbers_told(told[RawConsumer])
-    assert strategy != "range" or told[Consumer] == told[RawConsumer]
+        calls[kind] = polled_group.calls
+    assert numbers_of(calls[Consumer]) == numbers_of(calls[RawConsumer])
+    assert strategy != "range" or calls[Consumer] == calls[RawConsumer]
 
 
 # ---- what an application does in callbacks --------------------------------------------------------------------------

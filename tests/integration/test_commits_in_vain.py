@@ -44,7 +44,7 @@ def test_commit_of_a_missing_topic_or_partition_fails_before_the_timeout(
 
     Both the exception and on_commit have the code.
     """
-    told: list[Committed] = []
+    outcomes: list[Committed] = []
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     produce(kafka.bootstrap_servers, topic, 1)
     consumer = make(
@@ -53,7 +53,7 @@ def test_commit_of_a_missing_topic_or_partition_fails_before_the_timeout(
             "group.id": unique("group"),
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
-            "on_commit": lambda error, partitions: told.append((error, partitions)),
+            "on_commit": lambda error, partitions: outcomes.append((error, partitions)),
             "enable.auto.commit": False,
             # A test that waits for it would time out after five minutes.
             "socket.timeout.ms": 300_000,
@@ -64,8 +64,8 @@ def test_commit_of_a_missing_topic_or_partition_fails_before_the_timeout(
     for partition in (Partition("nowhere", 0, 5), Partition(topic, 99, 5)):
         assert refusal(consumer, partition).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     consumer.commit(offsets=[Partition("nowhere", 0, 5)], asynchronous=True)
-    wait_until(lambda: told, "the commit's outcome", between=lambda: consumer.poll(0.1))
-    ((error, partitions),) = told
+    wait_until(lambda: outcomes, "the commit's outcome", between=lambda: consumer.poll(0.1))
+    ((error, partitions),) = outcomes
     assert error is not None
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert [one.error.code() for one in partitions if one.error is not None] == [KafkaError.UNKNOWN_TOPIC_OR_PART]

@@ -39,7 +39,7 @@ def scale_to_three_and_back(polled_group: PolledGroup) -> None:
     polled_group.until(a=6)
 
 
-def told(
+def calls_in(
     kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[PolledGroup], None], **settings: str
 ) -> Calls:
     """Return the calls of each member's callbacks in a scene, without those for no partition.
@@ -58,7 +58,7 @@ def numbers(calls: Calls) -> dict[str, list[tuple[str, int]]]:
 
     The broker's assignor and librdkafka's give out the same numbers, but not the same partitions.
     """
-    return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
+    return {name: [(call, len(partitions)) for call, partitions in made] for name, made in calls.items()}
 
 
 @pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription, scale_to_three_and_back])
@@ -70,7 +70,7 @@ def test_default_callbacks_match_confluent_kafka_s_eager_callbacks(
     The third member's partitions come from two others; the faster of them need not wait for the slower.
     """
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
-    raw, ours = (numbers(told(kind, broker, topic, scene)) for kind in (RawConsumer, Consumer))
+    raw, ours = (numbers(calls_in(kind, broker, topic, scene)) for kind in (RawConsumer, Consumer))
     if ours.get("c") == [("assign", 1), ("revoke", 1), *raw.get("c", ())]:
         ours["c"] = raw["c"]
     assert ours == raw
@@ -81,7 +81,7 @@ def test_cooperative_assignor_alone_gets_incremental_callbacks(broker: Broker) -
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     cooperative = {"partition_assignment_strategy": "cooperative-sticky"}
     raw, ours = (
-        numbers(told(kind, broker, topic, scale_out_and_in, **cooperative)) for kind in (RawConsumer, Consumer)
+        numbers(calls_in(kind, broker, topic, scale_out_and_in, **cooperative)) for kind in (RawConsumer, Consumer)
     )
     assert ours == raw
     assert ("revoke", 6) not in ours["a"][:-1]
@@ -94,7 +94,7 @@ def test_rebalance_callbacks_eager_gives_eager_callbacks_with_each_protocol(brok
     keys = {"group_protocol": protocol, "rebalance_callbacks": "eager"}
     if protocol == "classic":
         keys["partition_assignment_strategy"] = "cooperative-sticky"
-    calls = numbers(told(Consumer, broker, topic, scale_out_and_in, **keys))
+    calls = numbers(calls_in(Consumer, broker, topic, scale_out_and_in, **keys))
     assert calls["a"][:2] == [("assign", 6), ("revoke", 6)]
     # A cooperative group gathers twice: b's share is given up first, and what stays is assigned.
     assert set(calls["a"][2:]) == {("assign", 3), ("revoke", 3), ("assign", 6), ("revoke", 6)}
@@ -264,7 +264,7 @@ def test_incremental_assign_in_on_assign_switches_to_incremental_callbacks(broke
         polled_group.leave("b")
         scale(a=6)
 
-    told(Consumer, broker, topic, scene)
+    calls_in(Consumer, broker, topic, scene)
     assert [call for call in calls if call[1]] == [("assign", 6), ("revoke", 3), ("assign", 3), ("revoke", 6)]
 
 

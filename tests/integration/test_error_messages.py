@@ -140,7 +140,7 @@ def missing_topic(scene: Scene) -> AnyConsumer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ShownError:
     """The fields of a message with an error.
 
     Both clients: it is true, its value is the error's text, other fields are None.
@@ -154,7 +154,7 @@ class Said:
     offset: int | None = None
 
     @classmethod
-    def by(cls, message: Message, topic: str) -> Said:
+    def by(cls, message: Message, topic: str) -> ShownError:
         """Read the fields of this message."""
         error = message.error()
         assert error is not None
@@ -176,24 +176,24 @@ class Said:
 
 
 E = KafkaError
-_FATAL = Said(code=E._FATAL)
-_EOF = Said(code=E._PARTITION_EOF, names_topic=True, offset=0)
-_LATE = Said(code=E._MAX_POLL_EXCEEDED)
-_NO_OFFSET = Said(code=E._AUTO_OFFSET_RESET, names_topic=True)
-_FULL = Said(code=E.GROUP_MAX_SIZE_REACHED)
-_FENCED = Said(code=E.FENCED_INSTANCE_ID, fatal=True)
-_HELD = Said(code=E.UNRELEASED_INSTANCE_ID, fatal=True)
-_NO_GROUP = Said(code=E.GROUP_AUTHORIZATION_FAILED)
-_NO_TOPIC = Said(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
+_FATAL = ShownError(code=E._FATAL)
+_EOF = ShownError(code=E._PARTITION_EOF, names_topic=True, offset=0)
+_LATE = ShownError(code=E._MAX_POLL_EXCEEDED)
+_NO_OFFSET = ShownError(code=E._AUTO_OFFSET_RESET, names_topic=True)
+_FULL = ShownError(code=E.GROUP_MAX_SIZE_REACHED)
+_FENCED = ShownError(code=E.FENCED_INSTANCE_ID, fatal=True)
+_HELD = ShownError(code=E.UNRELEASED_INSTANCE_ID, fatal=True)
+_NO_GROUP = ShownError(code=E.GROUP_AUTHORIZATION_FAILED)
+_NO_TOPIC = ShownError(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
 #: librdkafka's has the error's code as its offset, and does not say which topic.
-_NO_TOPIC_848 = Said(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
-_MISSING = Said(code=E.UNKNOWN_TOPIC_OR_PART, names_topic=True)
+_NO_TOPIC_848 = ShownError(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
+_MISSING = ShownError(code=E.UNKNOWN_TOPIC_OR_PART, names_topic=True)
 
 #: Of a group's members, in the classic protocol and in the consumer protocol.
 _LIMITS = ("group.max.size", "group.consumer.max.size")
 
 #: What happens, under which protocol; what confluent-kafka's first message says, and what ours does.
-MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
+MESSAGES: dict[str, tuple[Provocation, str, ShownError, ShownError]] = {
     "end of partition, classic": (ends, "classic", _EOF, _EOF),
     "end of partition, consumer": (ends, "consumer", _EOF, _EOF),
     "max.poll.interval.ms, classic": (too_slow, "classic", _LATE, _LATE),
@@ -242,12 +242,12 @@ def test_error_message_has_the_fields_of_the_table(table_broker: Broker, what: s
     provoke, protocol, theirs, ours = MESSAGES[what]
     with scene(table_broker, kind, protocol) as at:
         message = next_error_of_poll(provoke(at))
-        print(f"{what} | {kind} | {Said.by(message, at.topic)} | {message.error()}")
-        said = Said.by(message, at.topic)
+        print(f"{what} | {kind} | {ShownError.by(message, at.topic)} | {message.error()}")
+        shown_error = ShownError.by(message, at.topic)
         if at.kind is OURS and what.startswith("group forbidden"):
             # librdkafka's handle and the member both report it, and the member ends; either can be first.
-            said = replace(said, fatal=False)
-        assert said == (ours if at.kind is OURS else theirs)
+            shown_error = replace(shown_error, fatal=False)
+        assert shown_error == (ours if at.kind is OURS else theirs)
         if at.kind is OURS and provoke is full:
             text = str(message.error())
             limit, other = _LIMITS if protocol == "classic" else _LIMITS[::-1]
@@ -260,7 +260,7 @@ def test_consume_returns_the_error_message_of_poll(table_broker: Broker, protoco
     """`consume` returns the error as a message among the others."""
     with scene(table_broker, kind, protocol) as at:
         message = next_error_of_consume(fenced(at))
-        assert Said.by(message, at.topic) == (_FENCED if at.kind is OURS else _FATAL)
+        assert ShownError.by(message, at.topic) == (_FENCED if at.kind is OURS else _FATAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,9 +358,13 @@ def test_refused_commit_has_the_broker_s_code_in_callback_exception_and_partitio
         error, (partition,) = at.commits[0]
         assert error is not None
         assert partition.error is not None
-        for told in (error, partition.error):
-            assert (told.code(), told.fatal(), told.retriable()) == (E.OFFSET_METADATA_TOO_LARGE, False, False)
-            assert told.str() == "Broker: Offset metadata string too large"
+        for found in (error, partition.error):
+            assert (found.code(), found.fatal(), found.retriable()) == (
+                E.OFFSET_METADATA_TOO_LARGE,
+                False,
+                False,
+            )
+            assert found.str() == "Broker: Offset metadata string too large"
         with pytest.raises(KafkaException) as raised:
             consumer.commit(offsets=too_long, asynchronous=False)
         assert raised.value.args[0].code() == E.OFFSET_METADATA_TOO_LARGE
@@ -370,15 +374,17 @@ def test_refused_commit_has_the_broker_s_code_in_callback_exception_and_partitio
 @pytest.mark.parametrize("kind", KINDS)
 def test_error_cb_gets_unreachable_brokers_as_informational_errors(kind: str) -> None:
     """`error_cb` gets an informational, non-fatal error for unreachable brokers, and `poll` returns no message."""
-    told: list[KafkaError] = []
+    errors: list[KafkaError] = []
     consumer = KINDS[kind](
-        {"bootstrap.servers": "127.0.0.1:1", "group.id": "any", "log_level": 0, "error_cb": told.append}
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "any", "log_level": 0, "error_cb": errors.append}
     )
     consumer.subscribe(["any"])
     wait_until(
-        lambda: consumer.poll(0.1) is None and {error.code() for error in told} == {E._TRANSPORT, E._ALL_BROKERS_DOWN},
+        lambda: (
+            consumer.poll(0.1) is None and {error.code() for error in errors} == {E._TRANSPORT, E._ALL_BROKERS_DOWN}
+        ),
         "both errors",
-        seen=lambda: told,
+        seen=lambda: errors,
     )
-    assert not any(error.fatal() or error.retriable() for error in told)
+    assert not any(error.fatal() or error.retriable() for error in errors)
     consumer.close()

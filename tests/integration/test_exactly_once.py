@@ -61,14 +61,14 @@ class Worker:
     example: str
 
     @property
-    def said(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Its output lines, and the warnings of the package's log."""
         return self.log.read_text().splitlines()
 
     @property
     def refusals(self) -> list[str]:
         """Its lines about transactions that were not committed."""
-        return [line for line in self.said if line.startswith("not written, ")]
+        return [line for line in self.lines if line.startswith("not written, ")]
 
     @property
     def is_at_work(self) -> bool:
@@ -206,7 +206,7 @@ def test_workers_killed_at_random_write_each_result_once(
         wait_until(lambda worker=worker: worker.handles_sigterm, "the handler of SIGTERM", TRANSACTION_ENDS_S)  # type: ignore[misc]
         worker.process.send_signal(signal.SIGTERM)
     assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in workers] == [0] * WORKERS, [
-        one.said for one in workers
+        one.lines for one in workers
     ]
     written = appended(crew.servers, crew.out)
     print(f"{records} records, {kills} workers killed, {written} offsets in the out topic")
@@ -225,7 +225,7 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     instances = ["one", "other"] if membership == "static" else [None, None]
     zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction", transaction_s=NEVER_S)
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), zombie.said
+    assert os.WIFSTOPPED(status), zombie.lines
     other = crew.worker(instances[1], transaction_s=NEVER_S)
     crew.wait_for_the_end()
     assert crew.results() != crew.expected()
@@ -236,7 +236,7 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     crew.wait_for_the_end()
     for worker in (zombie, other):
         worker.process.send_signal(signal.SIGTERM)
-    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.said
+    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.lines
     (refusal,) = zombie.refusals
     print(refusal)
     assert re.fullmatch(rf"not written, {BATCH} records: .*(generation|member).*", refusal, re.IGNORECASE)
@@ -252,7 +252,7 @@ def test_stopped_processor_aborts_its_transaction_and_works_again(
     instances = ["one", "other"] if membership == "static" else [None, None]
     zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction")
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), zombie.said
+    assert os.WIFSTOPPED(status), zombie.lines
     other = crew.worker(instances[1])
     crew.wait_for_the_end()
     zombie.process.send_signal(signal.SIGCONT)
@@ -260,7 +260,7 @@ def test_stopped_processor_aborts_its_transaction_and_works_again(
     crew.wait_for_the_end()
     for worker in (zombie, other):
         worker.process.send_signal(signal.SIGTERM)
-    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.said
+    assert [worker.process.wait(TRANSACTION_ENDS_S) for worker in (zombie, other)] == [0, 0], zombie.lines
     assert crew.final_results() == crew.expected()
 
 
@@ -269,15 +269,15 @@ def test_worker_ends_after_its_transaction_timed_out(broker: Broker, tmp_path: P
     crew = Crew(broker, tmp_path, 100, held)
     zombie = crew.worker(None, stops_before="commit_transaction")
     _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), zombie.said
+    assert os.WIFSTOPPED(status), zombie.lines
     other = crew.worker(None, transaction_s=NEVER_S)
     crew.wait_for_the_end()
     zombie.process.send_signal(signal.SIGCONT)
-    assert zombie.process.wait(TRANSACTION_ENDS_S) == 1, zombie.said
+    assert zombie.process.wait(TRANSACTION_ENDS_S) == 1, zombie.lines
     assert len(zombie.refusals) == 1
-    print(zombie.said[-1])
+    print(zombie.lines[-1])
     other.process.send_signal(signal.SIGTERM)
-    assert other.process.wait(TRANSACTION_ENDS_S) == 0, other.said
+    assert other.process.wait(TRANSACTION_ENDS_S) == 0, other.lines
     assert other.refusals == []
     assert crew.final_results() == crew.expected()
 
@@ -300,6 +300,6 @@ def test_late_transaction_commit_cannot_end_a_later_transaction(
     answer = proxy.arrive()
     assert int.from_bytes(answer[-2:], "big") in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(TRANSACTION_ENDS_S) == 0, worker.said
+    assert worker.process.wait(TRANSACTION_ENDS_S) == 0, worker.lines
     assert worker.refusals == []
     assert crew.final_results() == crew.expected()

@@ -125,18 +125,18 @@ def test_librdkafka_s_replacement_is_refused_until_the_stale_member_s_session_en
     with static(small, group, topic, "stays") as stays:
         stays.settled(4)
         replacement = RawConsumer(raw(small, group, session_ms=4000))
-        told: list[tuple[int, bool]] = []
+        refusals: list[tuple[int, bool]] = []
 
         def poll() -> None:
             message = replacement.poll(0.02)
             error = None if message is None else message.error()
-            told.extend([] if error is None else [(error.code(), error.fatal())])
+            refusals.extend([] if error is None else [(error.code(), error.fatal())])
 
         try:
             with crashing(small, group, topic, session_ms=4000):
                 replacement.subscribe([topic])
-                wait_until(lambda: told, "the refusal", between=poll)
+                wait_until(lambda: refusals, "the refusal", between=poll)
             wait_until(lambda: len(replacement.assignment()) == 2, "its partitions", between=poll)
         finally:
             replacement.close()
-        assert set(told) == {(FULL, False)}
+        assert set(refusals) == {(FULL, False)}

@@ -108,11 +108,11 @@ class PolledGroup:
 
     def committed(self, group: str) -> dict[str, int]:
         """The committed offsets of a group."""
-        said = GroupAdmin({"bootstrap.servers": self.servers}).committed(group)
+        committed = GroupAdmin({"bootstrap.servers": self.servers}).committed(group)
         names = {self.topic: "topic", self.other: "other"}
         return {
             names[at.topic]: found.offset
-            for at, found in said.items()
+            for at, found in committed.items()
             if isinstance(at, TopicPartition) and isinstance(found, OffsetAndMetadata)
         }
 

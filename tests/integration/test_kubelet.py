@@ -52,7 +52,7 @@ class Namespace:
     def pod(self, number: int = 0, factor: float = FACTOR, files: Path = EXAMPLE, **config: str) -> Kubelet:
         """Start one of its pods with further settings."""
         name = f"orders-{number}"
-        told = {
+        environment = {
             "TOPIC": self.topic,
             "LOG": str(self._folder / f"{name}.log"),
             "PYTHONPATH": str(ROOT),
@@ -61,7 +61,7 @@ class Namespace:
             "CONSUMER_MEMBERSHIP_GROUP_ID": self.group,
             **{f"CONSUMER_MEMBERSHIP_{key.upper()}": value for key, value in config.items()},
         }
-        return Kubelet(self._container, files, told, name, factor)
+        return Kubelet(self._container, files, environment, name, factor)
 
     def produce(self, value: str = "an order") -> None:
         """Produce a record to each partition."""
@@ -161,8 +161,8 @@ def test_hanging_record_handler_restarts_the_pod_only_after_its_time_limit(
         pod.wait(lambda: pod.is_ready)
         here.produce("hang")
         pod.wait(lambda: pod.restarts == [LIVENESS])
-        told = [one for one in pod.of(LIVENESS) if "not_polled" in one.body]
-        before, after = [one for one in told if one.status == 200], [one for one in told if one.status == 503]
+        stalled = [one for one in pod.of(LIVENESS) if "not_polled" in one.body]
+        before, after = [one for one in stalled if one.status == 200], [one for one in stalled if one.status == 503]
         assert before
         assert max(one.at for one in before) < min(one.at for one in after)
         assert "a restart would help" in after[0].body

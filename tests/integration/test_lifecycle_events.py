@@ -35,17 +35,17 @@ class Hearing:
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
-        self.heard: list[LifecycleEvent] = []
-        consumer.on_event(self.heard.append)
+        self.events: list[LifecycleEvent] = []
+        consumer.on_event(self.events.append)
 
     @property
     def kinds(self) -> list[LifecycleKind]:
         """The kinds of the events so far."""
-        return [event.kind for event in self.heard]
+        return [event.kind for event in self.events]
 
     def last(self, kind: LifecycleKind) -> LifecycleEvent:
         """The latest event of this kind."""
-        return [event for event in self.heard if event.kind is kind][-1]
+        return [event for event in self.events if event.kind is kind][-1]
 
 
 MakeHearing = Callable[..., Hearing]
@@ -77,7 +77,7 @@ def group(kafka: Broker) -> Iterator[MakeHearing]:
 def poll_all_until(is_so: Callable[[], bool], what: str, *hearings: Hearing) -> None:
     """Poll all consumers in turn until the condition holds."""
     consumers = [hearing.consumer for hearing in hearings]
-    poll_until(is_so, what, *consumers, seen=lambda: [hearing.heard for hearing in hearings])
+    poll_until(is_so, what, *consumers, seen=lambda: [hearing.events for hearing in hearings])
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -93,7 +93,7 @@ def test_on_event_reports_each_member_s_partitions_and_end_in_order(
     first.consumer.subscribe([topic])
     poll_all_until(lambda: K.ASSIGNED in first.kinds, "the first assignment", first)
     assert first.kinds == [K.JOINED, K.ASSIGNED]
-    joined, assigned = first.heard
+    joined, assigned = first.events
     assert [tuple(partition) for partition in assigned.partitions] == [(topic, 0), (topic, 1)]
     assert (assigned.member_id, assigned.epoch) == (first.consumer.memberid(), first.consumer.generation())
     assert joined.at <= assigned.at <= time.monotonic()
@@ -136,7 +136,7 @@ def test_on_event_reports_a_takeover_to_both_holders(kafka: Broker, group: MakeH
     poll_all_until(lambda: K.ASSIGNED in newer.kinds, "the newer one's assignment", older, newer)
     poll_all_until(lambda: {K.FATAL, K.LOST} <= {*older.kinds}, "the older one's end", older, newer)
     assert newer.kinds == [K.TAKEOVER, K.JOINED, K.ASSIGNED]
-    assert older.heard[0].member_id in newer.heard[0].cause
+    assert older.events[0].member_id in newer.events[0].cause
     assert older.kinds[:3] == [K.JOINED, K.ASSIGNED, K.FENCED]
     assert {*older.kinds[3:]} <= {K.FENCED, K.FATAL, K.LOST}
     assert older.last(K.LOST).partitions == newer.last(K.ASSIGNED).partitions

@@ -49,8 +49,8 @@ def id_through_a_life(consumer: AnyConsumer, topic: str) -> list[str]:
     """The form of `memberid()` at each stage: none, 22 characters, or an id that the broker assigned."""
 
     def kind() -> str:
-        said = consumer.memberid()
-        return "none" if said is None else "its own" if len(said) == 22 else "the broker's"
+        member_id = consumer.memberid()
+        return "none" if member_id is None else "its own" if len(member_id) == 22 else "the broker's"
 
     stages = [kind()]
     consumer.subscribe([topic])

@@ -103,12 +103,12 @@ def test_metrics_time_the_joins_and_syncs_of_a_classic_member(kafka: Broker, mak
     consumer.subscribe([topic])
     # The rebalance ends when the member has learned that on_assign is over, which is after the assignment is there.
     polled_until(lambda: consumer.membership().state.value == "STABLE", consumer)
-    said = {name.name: value for name, value in java_metrics(consumer.metrics()).items()}
-    assert (said["join-total"], said["sync-total"]) == (1.0, 1.0)
-    assert said["join-time-max"] >= said["join-time-avg"] > 0
-    assert said["sync-time-max"] >= said["sync-time-avg"] > 0
-    assert said["rebalance-latency-max"] >= said["join-time-max"] + said["sync-time-max"]
-    assert said["failed-rebalance-rate-per-hour"] == 0.0
+    exported = {name.name: value for name, value in java_metrics(consumer.metrics()).items()}
+    assert (exported["join-total"], exported["sync-total"]) == (1.0, 1.0)
+    assert exported["join-time-max"] >= exported["join-time-avg"] > 0
+    assert exported["sync-time-max"] >= exported["sync-time-avg"] > 0
+    assert exported["rebalance-latency-max"] >= exported["join-time-max"] + exported["sync-time-max"]
+    assert exported["failed-rebalance-rate-per-hour"] == 0.0
     assert "kafka_consumer_join_duration_seconds_count" in exposition()[0].decode()
 
 

@@ -90,17 +90,17 @@ def test_each_missing_name_and_unmatched_pattern_is_reported_once(kafka: Broker,
     there, missing = create_topic(kafka.bootstrap_servers, unique("there"), 1), unique("no-such")
     produce(kafka.bootstrap_servers, there, 5)
     topics = [there, missing, f"^{missing}-x"]
-    told: dict[str, set[str | None]] = {}
+    topics_of_errors: dict[str, set[str | None]] = {}
     for name, consumer in (
         ("raw", make(confluent_kafka.Consumer, kafka)),
         ("ours", make(consumer_membership.Consumer, kafka, group_protocol=protocol)),
     ):
         consumer.subscribe(topics)
-        told[name] = {next_error(consumer).topic(), next_error(consumer).topic()}
+        topics_of_errors[name] = {next_error(consumer).topic(), next_error(consumer).topic()}
         if isinstance(consumer, consumer_membership.Consumer):
             assert consumer.membership().missing_topics == {missing, f"^{missing}-x"}
         consumer.close()
-    assert told == {"raw": {missing, f"^{missing}-x"}, "ours": {missing, f"^{missing}-x"}}
+    assert topics_of_errors == {"raw": {missing, f"^{missing}-x"}, "ours": {missing, f"^{missing}-x"}}
 
 
 def read_three(consumer: AnyConsumer) -> None:

@@ -41,12 +41,12 @@ class Listening(Ranking):
     """Records the assignments that its member gets, and when."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, bytes | None, frozenset[int]]] = []
+        self.assignments: list[tuple[int, bytes | None, frozenset[int]]] = []
 
     def on_assignment(self, assignment: Assigned, generation: int) -> None:
         """Record one more assignment."""
         numbers = frozenset(number for _, number in assignment.partitions)
-        self.heard.append((generation, assignment.user_data, numbers))
+        self.assignments.append((generation, assignment.user_data, numbers))
 
 
 class Failing(Ranking):
@@ -70,7 +70,7 @@ def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(environmen
     def looks(call: str, consumer: Consumer, _: object) -> None:
         rank = consumers.index(consumer)
         if call == "assign" and rank < len(ours):
-            before.append(ours[rank].heard[-1][0] == consumer.membership().member_epoch)
+            before.append(ours[rank].assignments[-1][0] == consumer.membership().member_epoch)
 
     with ExitStack() as stack:
         members = [
@@ -86,7 +86,7 @@ def test_on_assignment_gets_the_assignment_and_the_leader_s_user_data(environmen
         for assignor, one in zip(ours, members, strict=False):
             view = one.consumer.membership()
             rank = ranked.index(view.member_id)
-            assert assignor.heard[-1] == (
+            assert assignor.assignments[-1] == (
                 view.member_epoch,
                 f"{rank} of 3".encode(),
                 frozenset(partition for _, partition in one.owned),
@@ -122,4 +122,4 @@ def test_group_with_librdkafka_sends_no_user_data(environment: Environment) -> N
             ours.wait(lambda w: raw.poll(0) is None and len(w.owned) == 3 == len(raw.assignment()), "a half each")
     finally:
         raw.close()
-    assert [words for _, words, _ in assignor.heard] == []
+    assert [words for _, words, _ in assignor.assignments] == []

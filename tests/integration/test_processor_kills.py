@@ -72,7 +72,7 @@ class Worker:
         """Whether it has called its handler and is alive."""
         return self.process.poll() is None and self.calls.exists() and self.calls.stat().st_size > 0
 
-    def said(self) -> str:
+    def lines(self) -> str:
         """The end of its output."""
         return self.output.read_text(errors="replace")[-3000:]
 
@@ -176,7 +176,7 @@ class Crew:
 
     def replace(self, worker: Worker) -> Worker:
         """Stop this worker with SIGTERM, and start its replacement."""
-        assert self.stop([worker]) == [0], worker.said()
+        assert self.stop([worker]) == [0], worker.lines()
         return self.start(worker.instance)
 
     @property
@@ -186,7 +186,7 @@ class Crew:
 
     def wait_for(self, records: int) -> None:
         """Wait until about this many records were handled."""
-        wait_until(lambda: self.progress >= records, f"{records} records", RUN_S, seen=self.said)
+        wait_until(lambda: self.progress >= records, f"{records} records", RUN_S, seen=self.lines)
 
     def is_at_end(self) -> bool:
         """Return whether the group has committed the end of each partition."""
@@ -195,17 +195,17 @@ class Crew:
 
     def wait_for_the_end(self) -> None:
         """Wait until the group has committed everything."""
-        wait_until(self.is_at_end, "everything committed", RUN_S, seen=self.said)
+        wait_until(self.is_at_end, "everything committed", RUN_S, seen=self.lines)
 
-    def said(self) -> list[str]:
+    def lines(self) -> list[str]:
         """The output of the living workers."""
-        return [worker.said() for worker in self.workers if worker.number not in self.kills]
+        return [worker.lines() for worker in self.workers if worker.number not in self.kills]
 
     def stop(self, workers: Sequence[Worker]) -> list[int]:
         """Stop these workers with SIGTERM; their exit codes."""
         for worker in workers:
             pid = worker.process.pid
-            wait_until(lambda pid=pid: handles(pid, signal.SIGTERM), "the handler of SIGTERM", RUN_S, seen=worker.said)  # type: ignore[misc]
+            wait_until(lambda pid=pid: handles(pid, signal.SIGTERM), "the handler of SIGTERM", RUN_S, seen=worker.lines)  # type: ignore[misc]
             worker.process.send_signal(signal.SIGTERM)
         return [worker.process.wait(RUN_S) for worker in workers]
 
@@ -259,7 +259,7 @@ def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) ->
             lambda: any(worker.is_at_work for worker in workers) or crew.is_at_end(),
             "a worker at work, or the end",
             RUN_S,
-            seen=crew.said,
+            seen=crew.lines,
         )
         at_work = [number for number, worker in enumerate(workers) if worker.is_at_work]
         if not at_work:
@@ -268,7 +268,7 @@ def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) ->
         place = chance.choice(at_work)
         workers[place] = end(workers[place])
     crew.wait_for_the_end()
-    assert crew.stop(workers) == [0] * WORKERS, crew.said()
+    assert crew.stop(workers) == [0] * WORKERS, crew.lines()
     dead_letters = crew.dead_lettered()
     calls = crew.calls()
     found = account(crew.records, calls, crew.kills, dead_letters=dead_letters, attempts=ATTEMPTS)
@@ -360,7 +360,7 @@ def test_processor_that_was_suspended_beyond_its_session_starts_no_queued_record
     suspended.process.send_signal(signal.SIGCONT)
     crew.produce(300, random.Random(0))  # noqa: S311 - the order of keys
     crew.wait_for_the_end()
-    assert crew.stop([suspended, other]) == [0, 0], crew.said()
+    assert crew.stop([suspended, other]) == [0, 0], crew.lines()
     late = [call for call in calls_of(0, suspended.calls) if call.began_at > until]
     handled = {call.place for call in calls_of(1, other.calls) if call.began_at < until}
     again = [call for call in late if call.place in handled]

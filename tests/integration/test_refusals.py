@@ -52,10 +52,10 @@ def test_consumer_only_settings_on_an_older_broker_are_named_with_a_remedy(
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
         worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
-        told = worker.notes.errors[0].str()
-        assert f"or remove {key}, which needs the consumer protocol" in told
-        assert "set a different group.instance.id in each process" in told
-        assert told.count("Apache Kafka 4.0") == 1
+        text = worker.notes.errors[0].str()
+        assert f"or remove {key}, which needs the consumer protocol" in text
+        assert "set a different group.instance.id in each process" in text
+        assert text.count("Apache Kafka 4.0") == 1
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
@@ -77,12 +77,12 @@ def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
         refused.wait(lambda w: any(group in error.str() for error in w.notes.errors), "the refusal of the group")
         assert {error.code() for error in refused.notes.errors} == {KafkaError.GROUP_AUTHORIZATION_FAILED}
     produce(bootstrap, open_topic, 20)
-    with environment.member(unique("group"), [closed_topic]) as told:
-        told.wait(lambda w: bool(w.notes.errors), "the refusal of the topic")
-        assert told.notes.errors[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        assert not told.notes.errors[0].fatal()
-        told.order(lambda consumer: consumer.subscribe([open_topic]))
-        told.wait(lambda w: len(w.notes.records) == 20, "20 records of the other topic")
+    with environment.member(unique("group"), [closed_topic]) as refused_member:
+        refused_member.wait(lambda w: bool(w.notes.errors), "the refusal of the topic")
+        assert refused_member.notes.errors[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert not refused_member.notes.errors[0].fatal()
+        refused_member.order(lambda consumer: consumer.subscribe([open_topic]))
+        refused_member.wait(lambda w: len(w.notes.records) == 20, "20 records of the other topic")
 
 
 def test_session_timeout_outside_the_broker_s_bounds_is_fatal(broker: Broker) -> None:

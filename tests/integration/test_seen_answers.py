@@ -160,7 +160,7 @@ def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_
             answer = coordinator.ask(JOIN)
             return isinstance(answer, Refused) and answer.code in NOT_YET
 
-        # The coordinator hears of the deletion later than Metadata does.
+        # The coordinator learns of the deletion later than Metadata does.
         wait_until(is_not_yet, "a refusal")
         assert is_not_yet()
         with Probe(broker.bootstrap_servers, PATIENCE_S) as probe:

@@ -25,7 +25,7 @@ def test_shared_instance_id_is_warned_of_before_the_fence(
         wait_until(first.assignment, "an assignment", between=lambda: first.poll(0.1))
         second.subscribe([topic])
         assert "CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID_POOL" in caplog.text
-        told = wait_until(lambda: first.poll(0.05), "the end of the first", between=lambda: second.poll(0.05))
-        error = told.error()
+        last = wait_until(lambda: first.poll(0.05), "the end of the first", between=lambda: second.poll(0.05))
+        error = last.error()
         assert error is not None
         assert error.code() == KafkaError.FENCED_INSTANCE_ID

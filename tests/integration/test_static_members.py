@@ -418,8 +418,11 @@ def test_removed_static_member_ends_and_dynamic_member_rejoins(
         moving.settled(6)
         fixed.wait(_was_heard_since_it_settled, "a heartbeat that the coordinator took")
         admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
-        told = admin.remove_members(group, instance_ids=["a"], member_ids=[str(moving.consumer.memberid())])
-        assert ["stops with a fatal error" in told[0].message, "joins again automatically" in told[1].message] == [
+        removed = admin.remove_members(group, instance_ids=["a"], member_ids=[str(moving.consumer.memberid())])
+        assert [
+            "stops with a fatal error" in removed[0].message,
+            "joins again automatically" in removed[1].message,
+        ] == [
             True,
             True,
         ]

@@ -39,7 +39,7 @@ CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
 
 
 @dataclass
-class Told:
+class Reporter:
     """One consumer and the statistics that it reported."""
 
     consumer: Any
@@ -88,15 +88,15 @@ class Told:
 
 
 @contextmanager
-def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
+def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Reporter]:
     """A member that runs its automatic commits when it leaves."""
-    with consumer_of(kind, broker, topic, protocol, group, **config) as told:
-        told.consumer.subscribe([topic])
-        yield told
+    with consumer_of(kind, broker, topic, protocol, group, **config) as reporter:
+        reporter.consumer.subscribe([topic])
+        yield reporter
 
 
 @contextmanager
-def consumer_of(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
+def consumer_of(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Reporter]:
     """A consumer that reports its statistics."""
     latest: list[str] = []
     consumer = CLASSES[kind](
@@ -113,7 +113,7 @@ def consumer_of(kind: str, broker: Broker, topic: str, protocol: str, group: str
         }
     )
     try:
-        yield Told(consumer, topic, latest)
+        yield Reporter(consumer, topic, latest)
     finally:
         consumer.close()
 
@@ -126,31 +126,31 @@ def topic(kafka: Broker) -> str:
     return made
 
 
-def automatic(told: Told) -> list[object]:
+def automatic(reporter: Reporter) -> list[object]:
     """Offsets are stored as records are returned."""
     shown: list[object] = []
-    told.records(100)
-    shown.append(("100 polled", told.partition()))
-    told.consumer.commit(asynchronous=False)
-    shown.append(("committed", told.partition()))
-    told.consumer.seek(Partition(told.topic, 0, 500))
-    shown.append(("sought", told.partition()))
-    told.records(10)
-    shown.append(("10 more", told.partition()))
-    told.consumer.commit(offsets=[Partition(told.topic, 0, 50)], asynchronous=False)
-    shown.append(("back to 50", told.partition()))
+    reporter.records(100)
+    shown.append(("100 polled", reporter.partition()))
+    reporter.consumer.commit(asynchronous=False)
+    shown.append(("committed", reporter.partition()))
+    reporter.consumer.seek(Partition(reporter.topic, 0, 500))
+    shown.append(("sought", reporter.partition()))
+    reporter.records(10)
+    shown.append(("10 more", reporter.partition()))
+    reporter.consumer.commit(offsets=[Partition(reporter.topic, 0, 50)], asynchronous=False)
+    shown.append(("back to 50", reporter.partition()))
     return shown
 
 
-def by_hand(told: Told) -> list[object]:
+def by_hand(reporter: Reporter) -> list[object]:
     """`enable.auto.offset.store=false`."""
     shown: list[object] = []
-    last = told.records(100)
-    shown.append(("100 polled", told.partition()))
-    told.consumer.store_offsets(message=last)
-    shown.append(("stored", told.partition()))
-    told.consumer.commit(asynchronous=False)
-    shown.append(("committed", told.partition()))
+    last = reporter.records(100)
+    shown.append(("100 polled", reporter.partition()))
+    reporter.consumer.store_offsets(message=last)
+    shown.append(("stored", reporter.partition()))
+    reporter.consumer.commit(asynchronous=False)
+    shown.append(("committed", reporter.partition()))
     return shown
 
 
@@ -163,11 +163,11 @@ def test_statistics_offsets_and_lag_equal_confluent_kafka_s(kafka: Broker, topic
     shown: dict[str, list[object]] = {}
     for kind in CLASSES:
         group = unique("group")
-        with member(kind, kafka, topic, protocol, group) as told:
-            shown[kind] = automatic(told)
-        with member(kind, kafka, topic, protocol, group) as told:
-            told.records(1)
-            shown[kind].append(("successor", told.partition()))
+        with member(kind, kafka, topic, protocol, group) as reporter:
+            shown[kind] = automatic(reporter)
+        with member(kind, kafka, topic, protocol, group) as reporter:
+            reporter.records(1)
+            shown[kind].append(("successor", reporter.partition()))
     assert shown["ours"] == shown["confluent-kafka"]
 
 
@@ -175,8 +175,8 @@ def test_statistics_of_manual_offset_store_equal_confluent_kafka_s(kafka: Broker
     """No record counts as consumed before the application stores its offset."""
     shown: dict[str, list[object]] = {}
     for kind in CLASSES:
-        with member(kind, kafka, topic, "consumer", unique("group"), enable_auto_offset_store="false") as told:
-            shown[kind] = by_hand(told)
+        with member(kind, kafka, topic, "consumer", unique("group"), enable_auto_offset_store="false") as reporter:
+            shown[kind] = by_hand(reporter)
     assert shown["ours"] == shown["confluent-kafka"]
 
 
@@ -189,19 +189,19 @@ def test_statistics_of_a_manually_assigned_partition_equal_confluent_kafka_s(kaf
     for kind in CLASSES:
         group = unique("group")
         stored = Partition(topic, 0, confluent_kafka.OFFSET_STORED)
-        with consumer_of(kind, kafka, topic, "consumer", group) as told:
-            told.consumer.commit(offsets=[Partition(topic, 0, 40)], asynchronous=False)
-            told.consumer.assign([stored])
-            told.records(10)
-            shown[kind] = [("10 polled", told.partition())]
-            told.consumer.commit(asynchronous=False)
-            shown[kind].append(("committed", told.partition()))
-            told.consumer.unassign()
+        with consumer_of(kind, kafka, topic, "consumer", group) as reporter:
+            reporter.consumer.commit(offsets=[Partition(topic, 0, 40)], asynchronous=False)
+            reporter.consumer.assign([stored])
+            reporter.records(10)
+            shown[kind] = [("10 polled", reporter.partition())]
+            reporter.consumer.commit(asynchronous=False)
+            shown[kind].append(("committed", reporter.partition()))
+            reporter.consumer.unassign()
             with consumer_of(kind, kafka, topic, "consumer", group) as another:
                 another.consumer.commit(offsets=[Partition(topic, 0, 70)], asynchronous=False)
-            told.consumer.assign([stored])
-            told.records(1)
-            shown[kind].append(("assigned anew", told.partition()))
+            reporter.consumer.assign([stored])
+            reporter.records(1)
+            shown[kind].append(("assigned anew", reporter.partition()))
     assert shown["ours"] == shown["confluent-kafka"]
 
 
@@ -221,11 +221,11 @@ def test_statistics_count_group_requests_as_librdkafka_does(
     """
     shown: dict[str, dict[str, int]] = {}
     for kind in CLASSES:
-        with member(kind, kafka, topic, protocol, unique("group")) as told:
-            told.records(1)
-            told.consumer.commit(asynchronous=False)
-            shown[kind] = told.coordinator()
-            document = told.document()
+        with member(kind, kafka, topic, protocol, unique("group")) as reporter:
+            reporter.records(1)
+            reporter.consumer.commit(asynchronous=False)
+            shown[kind] = reporter.coordinator()
+            document = reporter.document()
             sent = [sum(broker["req"].values()) for broker in document["brokers"].values()]
             assert document["tx"] == sum(broker["tx"] for broker in document["brokers"].values())
             assert set(document["cgrp"]) == {

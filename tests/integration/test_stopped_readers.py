@@ -58,10 +58,10 @@ def reader(quick: Broker, client: str, protocol: str, group: str, topic: str) ->
             process.kill()
 
 
-def handed_out(said: IO[str], since: float, until: str) -> int:
+def handed_out(output: IO[str], since: float, until: str) -> int:
     """The number of records that were returned from this moment up to this call."""
     count = 0
-    for line in said:
+    for line in output:
         match json.loads(line):
             case [int(number), float(at)]:
                 count += number if at > since else 0

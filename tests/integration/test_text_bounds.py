@@ -91,13 +91,13 @@ def test_commit_metadata_beyond_the_protocol_s_bound_is_refused_at_once(environm
     with Consumer(settings) as ours:
         with pytest.raises(KafkaException) as refused:
             ours.commit(offsets=too_long, asynchronous=False)
-        with pytest.raises(KafkaException) as told:
+        with pytest.raises(KafkaException) as refused_commit:
             ours.commit(offsets=[Partition(topic, 0, 1, "m" * (LONGEST_STRING - 1))], asynchronous=False)
     assert raw.value.args[0].code() == KafkaError._TRANSPORT
     assert refused.value.args[0].code() == KafkaError._INVALID_ARG
     assert isinstance(refused.value, UseError)
     # What the protocol can carry is the broker's to judge.
-    assert told.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert refused_commit.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
 
 
 class Odd:

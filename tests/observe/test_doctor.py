@@ -166,8 +166,8 @@ def test_doctor_ranks_offline_partition_critical_and_deleted_topic_as_note() -> 
     found = diagnose(seen(*standing))
     assert [one.cause for one in found] == [Cause.PARTITION_OFFLINE, Cause.MEMBER_STALLED]
     gone = TopicSurvey(leaders={}, is_internal=False, error=refusal("UNKNOWN_TOPIC_OR_PARTITION"))
-    told = diagnose(seen(survey(ONE, {0: (1, 1)}, topics={"gone": gone})))
-    assert [one.cause for one in told] == [Cause.TOPIC_DELETED, Cause.HEALTHY]
+    findings = diagnose(seen(survey(ONE, {0: (1, 1)}, topics={"gone": gone})))
+    assert [one.cause for one in findings] == [Cause.TOPIC_DELETED, Cause.HEALTHY]
 
 
 def test_ranked_orders_findings_by_urgency_then_cause() -> None:
@@ -195,5 +195,5 @@ def test_findings_print_as_text_or_json() -> None:
         "1. CRITICAL  member is stalled: client c on 10.0.0.1 (member m)",
     ]
     assert "   - t[0]: committed offset 5 (unchanged), end 10 -> 12" in lines
-    told = json.loads(findings_json(watched, findings))
-    assert [(one["cause"], one["severity"]) for one in told["findings"]] == [("member_stalled", "critical")]
+    document = json.loads(findings_json(watched, findings))
+    assert [(one["cause"], one["severity"]) for one in document["findings"]] == [("member_stalled", "critical")]

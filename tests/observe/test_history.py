@@ -40,7 +40,7 @@ def joined(at: float, name: str) -> LoggedRecord:
     return LoggedRecord(at, MemberRecorded(member_id=name, member=member(name)))
 
 
-def told(*records: LoggedRecord, before: tuple[LoggedRecord, ...] = ()) -> GroupHistory:
+def history_of(*records: LoggedRecord, before: tuple[LoggedRecord, ...] = ()) -> GroupHistory:
     """Return the history of the records from 100 s to 110 s."""
     return GroupHistory(
         group_id="g",
@@ -62,7 +62,7 @@ def test_history_of_consumer_group_yields_its_states() -> None:
         LoggedRecord(90.0, TargetRecorded(member_id="m", target=ids(0, 1))),
         has(90.0, "m", 1, ids(0, 1)),
     )
-    history = told(
+    history = history_of(
         joined(102.0, "n"),
         LoggedRecord(102.0, GroupEpochRecorded(epoch=2)),
         LoggedRecord(103.0, TargetRecorded(member_id="m", target=ids(0))),
@@ -93,7 +93,7 @@ def test_history_of_classic_group_yields_each_rebalance() -> None:
     """Each rebalance is one record with all members; before the first one there was no group."""
     classic = GroupProtocol.CLASSIC
     one = group(member("m", assigned=partitions(0, 1), protocol=classic), protocol=classic)
-    history = told(LoggedRecord(104.0, ClassicGroupRecorded(generation=1, group=one)))
+    history = history_of(LoggedRecord(104.0, ClassicGroupRecorded(generation=1, group=one)))
     seen = [survey.group for survey in surveys_of(history, 60.0)]
     assert seen[0] is not None
     assert (seen[0].state, seen[1:]) == (NO_GROUP, [one])
@@ -106,7 +106,7 @@ def test_history_of_converted_group_yields_one_protocol_at_a_time() -> None:
     classic = GroupProtocol.CLASSIC
     old = group(member("c", assigned=partitions(0, 1), protocol=classic), protocol=classic)
     stays = member("c", protocol=classic)
-    history = told(
+    history = history_of(
         LoggedRecord(102.0, ClassicGroupRecorded(generation=-1, group=None)),
         LoggedRecord(102.0, MemberRecorded(member_id="c", member=stays)),
         joined(102.0, "n"),
@@ -151,7 +151,7 @@ def test_history_samples_commits_at_given_interval() -> None:
         for at in (101.0, 103.0, 107.0)
     )
     timeline = Timeline("g", 10.0, began=100.0)
-    for survey in surveys_of(told(*commits), 2.0):
+    for survey in surveys_of(history_of(*commits), 2.0):
         timeline.add(survey, is_exact=True)
     data = timeline.data()
     assert data["columns"] == [0, 2000, 2000, 2000, 1000, 2000]
@@ -170,7 +170,7 @@ def test_history_fills_gaps_from_present_state() -> None:
         committed={zero: OffsetAndMetadata(offset=7), one: OffsetAndMetadata(offset=9)},
     )
     commit = LoggedRecord(95.0, OffsetRecorded(partition=one, committed=OffsetAndMetadata(offset=5)))
-    history = told(
+    history = history_of(
         joined(104.0, "n"),
         LoggedRecord(104.0, GroupEpochRecorded(epoch=2)),
         LoggedRecord(104.0, TargetRecorded(member_id="n", target=ids(1))),
@@ -203,11 +203,11 @@ def test_history_without_records_yields_present_state() -> None:
     """Groups of both protocols have their present state."""
     for protocol in GroupProtocol:
         one = group(member("m", assigned=partitions(0, 1), protocol=protocol), protocol=protocol)
-        (survey,) = surveys_of(replace(told(), now=GroupPresent(group=one, committed={})), 60.0)
+        (survey,) = surveys_of(replace(history_of(), now=GroupPresent(group=one, committed={})), 60.0)
         assert survey.group is not None
         assert [(m.member_id, m.assignment) for m in survey.group.members] == [("m", partitions(0, 1))]
 
 
 def test_history_without_records_and_present_state_yields_no_samples() -> None:
     """This applies to an unknown group and to unreadable records."""
-    assert list(surveys_of(told(), 1.0)) == []
+    assert list(surveys_of(history_of(), 1.0)) == []

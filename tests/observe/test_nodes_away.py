@@ -27,8 +27,8 @@ _PROPERTIES = {
 def leaders(servers: str, topic: str) -> dict[int, int]:
     """Return the leader of each partition, or -1."""
     admin = AdminClient({"bootstrap.servers": servers})
-    told = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-    return {number: one.leader for number, one in told.partitions.items()}
+    described = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+    return {number: one.leader for number, one in described.partitions.items()}
 
 
 def on_nodes(servers: str, *nodes: int) -> str:

@@ -40,7 +40,7 @@ def member() -> Recorded:
     return made
 
 
-def told(member: Recorded, folder: Path) -> tuple[RecordedMember, Recording]:
+def read_back(member: Recorded, folder: Path) -> tuple[RecordedMember, Recording]:
     """Return the recorded member and its recording."""
     recording = member.written(folder / "a")
     return recorded_member(folder / "a"), recording
@@ -48,7 +48,7 @@ def told(member: Recorded, folder: Path) -> tuple[RecordedMember, Recording]:
 
 def test_recording_owns_partition_from_its_handover(member: Recorded, tmp_path: Path) -> None:
     """The partition stalled from the coordinator's response until then; the cause is the state machine's."""
-    recorded, recording = told(member, tmp_path)
+    recorded, recording = read_back(member, tmp_path)
     (run,) = recorded.runs
     taken = recording.moment(member.now)
     assert (run.partition, run.begin, run.end) == (ONE, pytest.approx(taken), pytest.approx(taken))
@@ -77,7 +77,7 @@ def test_recording_reports_loss_after_missed_poll(member: Recorded, tmp_path: Pa
     """The recorded events contain the end of the membership and the lost partitions."""
     member.now += 300.0
     member.tell(TimePassed())
-    recorded, _ = told(member, tmp_path)
+    recorded, _ = read_back(member, tmp_path)
     words = [one.text.split(" ", 3)[3] for one in recorded.events[-2:]]
     assert words[0].startswith("STALE: max.poll.interval.ms=")
     assert words[1].startswith("lost orders[0]")
@@ -102,7 +102,7 @@ def test_recording_reports_dead_letters_together_and_disowned_handlers(member: R
         member.recorder.note_handlers(dead, begun + at)
     member.recorder.note_handlers(HandlersDisowned(offsets={ONE: (30,)}, is_loss=True), begun + 21.0)
     member.now += 30.0
-    recorded, recording = told(member, tmp_path)
+    recorded, recording = read_back(member, tmp_path)
     texts = [(event.at, event.text.partition(") ")[2]) for event in recorded.events[-3:]]
     assert texts == [
         (pytest.approx(recording.moment(begun + 4.0)), "dead-lettered 2 records of orders[0]: KeyError, ValueError"),

@@ -66,8 +66,8 @@ def test_timeline_notes_each_refusal_once() -> None:
     timeline = Timeline("g", 10.0)
     for at, name in ((0.0, "A"), (1.0, "A"), (2.0, "B")):
         timeline.add(survey(None, at=at, refusals={Subject.GROUP: refusal(name, f"no, at {at}")}))
-    told = ["The group could not be described: no, at 0.0", "The group could not be described: no, at 2.0"]
-    assert timeline.data()["notes"] == told
+    notes = ["The group could not be described: no, at 0.0", "The group could not be described: no, at 2.0"]
+    assert timeline.data()["notes"] == notes
 
 
 def test_timeline_shows_committed_partition_without_end_offset() -> None:
@@ -126,8 +126,8 @@ def test_timeline_shows_stall_between_two_recorded_owners() -> None:
         RecordedStandstill(partition=moved, begin=104.4, end=104.5),
     )
     timeline.add_recording(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
-    (told,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
-    assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 600]]
+    (row,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
+    assert row[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 600]]
 
 
 def test_timeline_page_is_self_contained() -> None:

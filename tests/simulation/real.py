@@ -152,7 +152,7 @@ def _created(bootstrap_servers: str, name: str, partitions: int) -> Topic:
 
 
 def _known(bootstrap_servers: str, name: str, partitions: int) -> Topic:
-    """Wait until the coordinator assigns all partitions of this topic: it hears of topics later than Metadata does."""
+    """Wait until the coordinator assigns all partitions of this topic: it learns of topics later than Metadata does."""
     by_name = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": False}
     call = Call(Api.METADATA, 12, by_name | {"include_topic_authorized_operations": False})
 

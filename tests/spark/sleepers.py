@@ -359,7 +359,7 @@ def main(words: Sequence[str]) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     wrong = slept(spark, broker, conninfo, Path(folder), course)
-                except Exception as failed:  # noqa: BLE001 - the next combination is told of all the same
+                except Exception as failed:  # noqa: BLE001 - the next combination runs all the same
                     wrong = f"{type(failed).__name__}: {failed}"
             failures += bool(wrong)
             print(

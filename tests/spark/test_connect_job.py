@@ -179,7 +179,7 @@ def test_cancelled_run_leaves_no_member(kafka: Broker, session: SessionProcess, 
     ground = Ground(kafka, 2, 10)
     with a_run(session, ground, Slow(tmp_path)):
         wait_until(lambda: any(tmp_path.glob("began-*")), "the first batch", SPARK_S)
-    # A task that is only just beginning hears of it when it has begun.
+    # A task that is only just beginning learns of it when it has begun.
     wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
 
 

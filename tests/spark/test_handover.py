@@ -96,7 +96,7 @@ def test_handover_gives_records_before_the_view_shows_their_partition(
     """
     sink = Noting()
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
-    # The order alone: the member has not heard yet that it was performed, and shows what was before.
+    # The order alone: the member does not know yet that it was performed, and shows what was before.
     consumer.member.order(AssignPartitions(attempt=1, offsets=STARTS, member_epoch=2))
     records = everything(consumer)
     assert consumer.membership().owned == {}

@@ -99,11 +99,11 @@ def test_line_authenticates_both_ends_without_sending_the_secret() -> None:
         driver.send({"order": "stop"})
         task.send({"progress": 1})
         task.send({"progress": 2})
-        heard = driver.received()
+        reports = driver.received()
         assert next(task.received()) == {"order": "stop"}
-        assert [next(heard), next(heard)] == [{"progress": 1}, {"progress": 2}]
+        assert [next(reports), next(reports)] == [{"progress": 1}, {"progress": 2}]
         task.hang_up()
-        assert next(heard, None) is None
+        assert next(reports, None) is None
     passed = relay.passed("task") + relay.passed("driver")
     assert b'"instance": 3' in passed
     assert SECRET.encode() not in passed

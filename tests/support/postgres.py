@@ -173,7 +173,7 @@ def _jar() -> Path:
             command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"]
             run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S, check=False)
             if run.returncode:
-                raise RuntimeError(f"{_NEEDS}. It said:\n{run.stdout}{run.stderr}")
+                raise RuntimeError(f"{_NEEDS}. It printed:\n{run.stdout}{run.stderr}")
             # Of several processes one is first; the others find a full folder where they would put theirs.
             kept.mkdir(exist_ok=True)
             for fetched in output.glob("*.jar"):

@@ -46,7 +46,7 @@ FETCH = {
     14: FetchVerdict.RETRY,
     15: FetchVerdict.REDISCOVER,
     16: FetchVerdict.REDISCOVER,
-    # Rules 1.11 and 2.4: a removed member hears of it by its heartbeat and rejoins; OffsetFetch ends nothing.
+    # Rules 1.11 and 2.4: a removed member is notified by its heartbeat and rejoins; OffsetFetch ends nothing.
     25: FetchVerdict.RETRY,
     69: FetchVerdict.RETRY,
     88: FetchVerdict.RETRY,

@@ -248,16 +248,16 @@ consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_l
 
 
 @pytest.mark.parametrize(
-    ("rest", "said"),
+    ("rest", "output"),
     [
         ("consumer.on_event(lambda event: print(event.kind.value)); consumer.close()", "closed\n"),
         ("consumer.on_event(lambda event: threading.Event().wait()); consumer.close()", ""),
         ("consumer.on_event(print)", ""),
     ],
 )
-def test_on_event_allows_a_clean_exit_of_the_interpreter(rest: str, said: str) -> None:
+def test_on_event_allows_a_clean_exit_of_the_interpreter(rest: str, output: str) -> None:
     """The close is reported, a callback that never returns is abandoned, and nothing is written to stderr."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM + rest], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, output, "")

@@ -69,7 +69,7 @@ def test_probe_address_is_shared_by_consumers_and_ends_with_the_last() -> None:
     assert ask(at, "/readyz")[:2] == (503, "ready: no\n[-] b/client joining: a test\n")
     end(probes, second)
     assert is_free(at)
-    assert answering() == before
+    wait_until(lambda: answering() == before, "the end of the thread")
 
 
 def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> N
     assert groups(path.read_text()) == ["c"]
     end(probes, *consumers)
     assert not path.exists()
-    assert answering() == before
+    wait_until(lambda: answering() == before, "the end of the thread")
 
 
 def test_health_file_is_touched_while_no_restart_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_consumer_serves_probes_until_it_is_closed(tmp_path: Path, caplog: pytes
         assert json.loads(path.read_text())["live"] is True
     assert is_free(at)
     assert not path.exists()
-    assert answering() == before
+    wait_until(lambda: answering() == before, "the end of the thread")
 
 
 def test_consumers_of_several_groups_are_reported_together() -> None:

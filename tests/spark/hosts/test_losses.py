@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.hosts]
 
 FIRST, MORE = 2000, 1000
-#: Spark gives up an executor of which it heard nothing for this long; two minutes unless one says otherwise.
+#: Spark gives up an executor that sent nothing for this long; by default two minutes.
 IMPATIENT = {
     "spark__network__timeout": "20s",
     "spark__network__timeoutInterval": "5s",
