@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from consumer_membership.demo.brokers import offsets_at_end
-from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker import Backend, Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.environments import CONSUMER, COOPERATIVE, EAGER, Environment
 from tests.support.brokers import RunBrokers
@@ -61,7 +61,8 @@ def limited(request: pytest.FixtureRequest, broker_pool: RunBrokers, tmp_path: P
         "group.max.size": f"${{file:{file}:limit}}",
         "group.consumer.max.size": f"${{file:{file}:limit}}",
     }
-    with broker_pool.own(request.param, properties=properties) as broker:
+    # On this machine, because a container does not see the file.
+    with broker_pool.own(request.param, properties=properties, backend=Backend.JVM) as broker:
         yield LimitedBroker(broker=broker, file=file)
 
 
