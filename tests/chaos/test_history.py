@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import history as h
+from tests.chaos.testbed import Progress
+from tests.support.together import together
 from tests.support.waiting import PROCESS_S
 
 P0, P1 = h.Partition("orders", 0), h.Partition("orders", 1)
@@ -128,3 +130,24 @@ def test_files_are_merged_by_time(tmp_path: Path) -> None:
         ("a", h.LeaseRenewed(until_ns=2)),
         ("b", h.LeaseRenewed(until_ns=3)),
     ]
+
+
+def test_progress_reads_each_event_once_in_several_threads(tmp_path: Path) -> None:
+    """Faults, the observer and the round read the growing histories at the same time."""
+    records, group = 2_000, "orders"
+    progress = Progress(tmp_path, frozenset({group}))
+    writer = h.HistoryWriter(tmp_path, "a")
+    writer.write(h.Started(group=group, kind="poll", pid=1))
+    is_written = threading.Event()
+
+    def write() -> None:
+        for number in range(records):
+            writer.write(h.Received(partition=P0, offset=number, number=number, begun_ns=1))
+        is_written.set()
+
+    def read() -> None:
+        while not is_written.is_set():
+            progress.read()
+
+    together(write, read, read)
+    assert progress.read().received == {(P0, number) for number in range(records)}

@@ -85,6 +85,8 @@ class Progress:
 
     def __init__(self, folder: Path, groups: frozenset[str]) -> None:
         self._reader, self._counted = h.HistoryReader(folder), groups
+        #: Faults, the observer and the round read in their own threads.
+        self._lock = threading.Lock()
         self.received: set[tuple[h.Partition, int]] = set()
         #: The received records and the results of transactions, by group.
         self._received: dict[str, set[tuple[h.Partition, int]]] = {}
@@ -101,9 +103,10 @@ class Progress:
         self.warmed: set[str] = set()
 
     def read(self) -> Self:
-        """Read the new events."""
-        for entry in self._reader.new_entries():
-            self._take(entry.process, entry.event)
+        """Read the new events; any thread may call it."""
+        with self._lock:
+            for entry in self._reader.new_entries():
+                self._take(entry.process, entry.event)
         return self
 
     def _take(self, process: str, event: h.Event) -> None:
