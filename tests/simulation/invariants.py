@@ -224,7 +224,7 @@ class Invariants:
                 case Removed(member_id=member_id, reason=reason):
                     if reason == "session":
                         self._session_ended(member_id)
-                    if reason != "left for a while":
+                    if reason != "left for a while" or self._was_released_by_another(member_id):
                         self._excuse(member_id)
                 case Replaced(former_id=member_id):
                     self._excuse(member_id)
@@ -241,6 +241,13 @@ class Invariants:
                     self._simulation.handler_invariants.committed(offsets)
                 case _:
                     pass
+
+    def _was_released_by_another(self, member_id: str) -> bool:
+        """Whether a process that takes over the instance id sent the leave, and the member does not know it.
+
+        The coordinator assigns at once what the member had to revoke (KIP-848, a leave with epoch -2).
+        """
+        return any(process.state is not MemberState.UNSUBSCRIBING for process, _ in self._of(member_id))
 
     def _of(self, member_id: str) -> Iterable[tuple[Process, ProcessInvariants]]:
         return [
