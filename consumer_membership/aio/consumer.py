@@ -84,7 +84,7 @@ class AIOConsumer(TheirConsumer):
         with self._callbacks.in_config(consumer_conf) as config:
             self._consumer = self._made(config)
         session = session_of(self._consumer)
-        self._callbacks.clock = session.line.time
+        self._clock = self._callbacks.clock = session.line.time
         self._wake_up = session.gate
         self._ready = session.buffer.ready
         #: The number of `poll` and `consume` calls that wait in a thread.
@@ -398,7 +398,7 @@ class AIOConsumer(TheirConsumer):
             UseError: `recorder.enable` is false.
             OSError: the file cannot be written.
         """
-        return await call_in_worker(partial(self._consumer.dump, path), self._callbacks.clock)
+        return await call_in_worker(partial(self._consumer.dump, path), self._clock)
 
     # ---- how a call is made ----
 
@@ -415,7 +415,7 @@ class AIOConsumer(TheirConsumer):
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Make a call that may take a while, unless the consumer is closed."""
         self._refuse_if_closed()
-        return await call_in_worker(call, self._callbacks.clock)
+        return await call_in_worker(call, self._clock)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

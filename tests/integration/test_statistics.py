@@ -201,7 +201,7 @@ def test_statistics_of_a_manually_assigned_partition_equal_confluent_kafka_s(kaf
                 another.consumer.commit(offsets=[Partition(topic, 0, 70)], asynchronous=False)
             reporter.consumer.assign([stored])
             reporter.records(1)
-            shown[kind].append(("assigned anew", reporter.partition()))
+            shown[kind].append(("assigned again", reporter.partition()))
     assert shown["ours"] == shown["confluent-kafka"]
 
 
