@@ -44,7 +44,7 @@ def is_cut_short(call: Callable[[], object], line: int) -> bool:
     latest: dict[FrameType, int] = {}
 
     def enter(frame: FrameType, _: str, __: object) -> Callable[..., object] | None:
-        if not frame.f_code.co_filename.startswith(PACKAGE) or _is_elsewhere(frame):
+        if not frame.f_code.co_filename.startswith(PACKAGE) or _is_below_scripted(frame) or _is_in_finalizer(frame):
             return None
         return step
 
@@ -85,13 +85,21 @@ def _with_exceptions_of_its_own(call: Callable[[], object]) -> Iterator[object]:
     yield call()
 
 
-def _is_elsewhere(frame: FrameType | None) -> bool:
-    """Whether another thread runs this code for the scripted member, or another consumer is being closed."""
+def _is_below_scripted(frame: FrameType) -> bool:
+    """Whether the scripted member runs this code."""
+    return any(each.f_code.co_filename == scripted.__file__ for each in _stack(frame))
+
+
+def _is_in_finalizer(frame: FrameType) -> bool:
+    """Whether the garbage collector runs this code, which it may do at any moment; Python ignores its exceptions."""
+    return any(each.f_code.co_name == "__del__" for each in _stack(frame))
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield this frame and those that called it."""
     while frame is not None:
-        if frame.f_code.co_filename == scripted.__file__ or frame.f_code.co_name == "__del__":
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
 class Application:
@@ -151,7 +159,8 @@ SIGNALS_PER_CALL = 5
 def storm(interrupts: list[None], calls: list[None], seed: int) -> Iterator[None]:
     """Send the main thread SIGINTs at random moments; the handler raises if it interrupts this package, and counts.
 
-    It does not raise in the test's own lines, because this package does not keep records that the program already has.
+    It does not raise in the test's own lines, because this package does not keep records that the program already has,
+    and not in a finalizer.
     `calls` counts the completed calls: on a busy machine signals could come faster than any call ends.
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
@@ -159,7 +168,7 @@ def storm(interrupts: list[None], calls: list[None], seed: int) -> Iterator[None
     is_over = threading.Event()
 
     def handler(_: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        if frame is not None and frame.f_code.co_filename.startswith(PACKAGE) and not _is_in_finalizer(frame):
             interrupts.append(None)
             raise Interrupt
 

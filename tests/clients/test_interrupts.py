@@ -6,19 +6,22 @@ until the call ends. After each interrupt the application continues as a program
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 import pytest
 from confluent_kafka import TopicPartition as PartitionOffset
 
+from consumer_membership import Consumer
 from consumer_membership.membership.effects import PausePartitions, RevokePartitions
 from consumer_membership.membership.events import Step, StepFinished
 from consumer_membership.types import TopicPartition
 from tests.clients.application import subscribed
 from tests.clients.conftest import PARTITIONS, ConsumerFactory, filled
-from tests.clients.interrupts import RECORDS, Application, is_cut_short, read_in_storm
+from tests.clients.interrupts import RECORDS, Application, is_cut_short, read_in_storm, storm
 from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.mock_cluster import MockCluster
 from tests.support.seeds import seed_for
@@ -264,6 +267,16 @@ def test_close_interrupted_at_any_line_commits_only_returned_records(
             consumer.poll(0)
         if not was_cut_short:
             break
+
+
+def test_storm_raises_no_interrupt_in_a_finalizer() -> None:
+    """Python ignores exceptions of finalizers, so an interrupt there would not reach the program."""
+    interrupts: list[None] = []
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "group"})
+    with storm(interrupts, [], seed=0):
+        consumer.__del__(partial(signal.raise_signal, signal.SIGINT))  # type: ignore[arg-type]  # None is false
+    assert interrupts == []
+    consumer.close()
 
 
 def test_frequent_random_interrupts_lose_no_record(consumers: ConsumerFactory, long_topic: str) -> None:
