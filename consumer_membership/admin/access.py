@@ -55,7 +55,7 @@ class ClusterRequests(Protocol):
         group_id: str,
         what: str,
         timeout_s: float,
-        ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
+        request: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
     ) -> AnswerT:
         """Return the result of `ask(coordinator, seconds left)`, retried while that may help."""
 

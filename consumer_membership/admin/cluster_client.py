@@ -42,15 +42,15 @@ class ClusterClient:
         """
         brokers = await self._cluster.brokers(timeout_s)
 
-        async def ask(broker: BrokerAddress) -> GroupsOfBroker:
+        async def list_groups_of(broker: BrokerAddress) -> GroupsOfBroker:
             try:
-                message = await self._ask(broker, surveys.list_groups, timeout_s)
+                message = await self._call(broker, surveys.list_groups, timeout_s)
                 found: tuple[ListedGroup, ...] | RequestFailure = _granted(surveys.listed_groups(message))
             except (BrokerRefusal, TransportError) as error:
                 found = error
             return GroupsOfBroker(broker=broker, groups=found)
 
-        return tuple(await asyncio.gather(*map(ask, brokers)))
+        return tuple(await asyncio.gather(*map(list_groups_of, brokers)))
 
     async def open_transactions(
         self, found: ClusterMetadata, partitions: Iterable[TopicPartition], timeout_s: float
@@ -71,7 +71,7 @@ class ClusterClient:
                 by_leader[leader].append(one)
         opened: list[OpenTransaction] = []
         for node_id, share in by_leader.items():
-            message = await self._ask(found.brokers[node_id], _producers_of(share), timeout_s)
+            message = await self._call(found.brokers[node_id], _producers_of(share), timeout_s)
             for of_partition in surveys.producers(message).values():
                 opened += _granted(of_partition)
         if not opened:
@@ -88,11 +88,13 @@ class ClusterClient:
         """Return transactional id and state of the producers that this coordinator knows; empty if a request fails."""
         producers = {one.producer_id for one in opened}
         try:
-            listed = await self._ask(broker, lambda versions: surveys.list_transactions(versions, producers), timeout_s)
+            listed = await self._call(
+                broker, lambda versions: surveys.list_transactions(versions, producers), timeout_s
+            )
             names = _granted(surveys.transactional_ids(listed))
             if not names:
                 return {}
-            described = await self._ask(
+            described = await self._call(
                 broker, lambda versions: surveys.describe_transactions(versions, names.values()), timeout_s
             )
         except (BrokerRefusal, TransportError):
@@ -102,19 +104,19 @@ class ClusterClient:
 
     async def broker_settings(self, broker: BrokerAddress, timeout_s: float) -> Mapping[str, str]:
         """Return the configuration of this broker. Requires DESCRIBE_CONFIGS on the cluster."""
-        message = await self._ask(
+        message = await self._call(
             broker, lambda versions: surveys.describe_broker_config(versions, broker.node_id), timeout_s
         )
         return _granted(surveys.settings(message))
 
     async def group_settings(self, broker: BrokerAddress, group_id: str, timeout_s: float) -> Mapping[str, str]:
         """Return the configuration of this group with the broker's defaults. Requires DESCRIBE_CONFIGS on the group."""
-        message = await self._ask(
+        message = await self._call(
             broker, lambda versions: surveys.describe_whole_group_config(versions, group_id), timeout_s
         )
         return _granted(surveys.settings(message))
 
-    async def _ask(self, broker: BrokerAddress, build: Callable[[BrokerVersions], Call], timeout_s: float) -> Message:
+    async def _call(self, broker: BrokerAddress, build: Callable[[BrokerVersions], Call], timeout_s: float) -> Message:
         try:
             return await self._cluster.coordinator_call(broker, build, timeout_s, purpose=Purpose.CLUSTER)
         except UnsupportedProtocolError as error:

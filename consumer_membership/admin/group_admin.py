@@ -63,7 +63,7 @@ class GroupAdmin:
         Without offsets the report has no partitions, and a classic group requires no ACLs on topics.
         """
         wants_offsets = arguments.flag("with_offsets", with_offsets)
-        return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
+        return self._inquire(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
 
     def list_groups(self) -> GroupListing:
         """Return all groups of any type that this client may describe, and the errors of brokers."""
@@ -110,7 +110,7 @@ class GroupAdmin:
 
         The metadata is returned without the NUL character that librdkafka appends.
         """
-        return self._ask(group_id, lambda inquiry: inquiry.committed())
+        return self._inquire(group_id, lambda inquiry: inquiry.committed())
 
     def remove_members(
         self,
@@ -140,36 +140,36 @@ class GroupAdmin:
         removes_all, is_dry = arguments.flag("all_members", all_members), arguments.flag("dry_run", dry_run)
         requested = chosen(instance_ids, member_ids, static_members, all_members=removes_all)
         checked_reason = arguments.reason(reason)
-        return self._ask(
+        return self._inquire(
             group_id,
             lambda inquiry: inquiry.remove(requested, all_members=removes_all, reason=checked_reason, dry_run=is_dry),
         )
 
-    def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
+    def _inquire(self, group_id: str, call: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
         group = arguments.group_id(group_id)
 
         async def inquire(access: AdminAccess) -> AnswerT:
-            return await ask(Inquiry(access, group, self._timeout_s))
+            return await call(Inquiry(access, group, self._timeout_s))
 
         return self._run(inquire)
 
-    def _run(self, ask: Callable[[AdminAccess], Coroutine[object, object, AnswerT]]) -> AnswerT:
+    def _run(self, call: Callable[[AdminAccess], Coroutine[object, object, AnswerT]]) -> AnswerT:
         """Run the coroutine with the requests of this call."""
         if self._in_process is not None:
-            return _run(ask(self._in_process()))
+            return _run(call(self._in_process()))
         return self._run_on_brokers(
-            lambda cluster: ask(
+            lambda cluster: call(
                 AdminAccess(cluster=cluster, groups=GroupClient(cluster), surveys=ClusterClient(cluster))
             )
         )
 
-    def _run_on_brokers(self, ask: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
+    def _run_on_brokers(self, call: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
         """Run the coroutine with connections that are opened and closed by this call."""
 
         async def run() -> AnswerT:
             cluster = Cluster(self._settings, self._security)
             try:
-                return await ask(cluster)
+                return await call(cluster)
             finally:
                 await cluster.close()
 

@@ -94,7 +94,7 @@ class ReadingProgress(NamedTuple):
 
 
 #: Called after each batch; returns False to stop reading.
-GoesOn = Callable[[ReadingProgress], bool]
+ContinueReading = Callable[[ReadingProgress], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % count
 
 
-def read_group_log(config: Mapping[str, object], query: LogQuery, goes_on: GoesOn) -> GroupLog:
+def read_group_log(config: Mapping[str, object], query: LogQuery, should_continue: ContinueReading) -> GroupLog:
     """Return the group's records since a time and its state before; `config` has the connection settings.
 
     Raises:
@@ -167,7 +167,7 @@ def read_group_log(config: Mapping[str, object], query: LogQuery, goes_on: GoesO
         found = uncommitted.offsets_for_times([moment], timeout=timeout_s)[0].offset
         since = min(found, end) if found >= 0 else end
         pieces = (_Piece(start, stable, handle), _Piece(stable, end, uncommitted))
-        reader = _Reader(pieces, query.group_id, partition, end - start, goes_on)
+        reader = _Reader(pieces, query.group_id, partition, end - start, should_continue)
         reader.deadline = begun + timeout_s * _FORWARD_SHARE
         later = LaterRecords(query.grain_s, stable)
         forward = reader.read(since, end, later.take)
@@ -232,12 +232,14 @@ class _Piece(NamedTuple):
 class _Reader:
     """Reads parts of one partition until a deadline, and reports the progress."""
 
-    def __init__(self, pieces: Sequence[_Piece], group_id: str, partition: int, most: int, goes_on: GoesOn) -> None:
+    def __init__(
+        self, pieces: Sequence[_Piece], group_id: str, partition: int, most: int, should_continue: ContinueReading
+    ) -> None:
         self._pieces = pieces
         self._group_id = group_id
         self._partition = partition
         self._most = most
-        self._goes_on = goes_on
+        self._should_continue = should_continue
         self._done = 0
         self._is_ended = False
         self.deadline = 0.0
@@ -271,7 +273,7 @@ class _Reader:
                 elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                     raise KafkaException(error)  # an error about the group is ignored: only the topic is read
             done = self._done + min(reached, end) - begin
-            self._is_ended = not self._goes_on(ReadingProgress(self._partition, done, self._most))
+            self._is_ended = not self._should_continue(ReadingProgress(self._partition, done, self._most))
         handle.unassign()
         self._done += end - begin
         return PartRead(reached >= end, kept, last)

@@ -145,7 +145,7 @@ async def _read(config: Mapping[str, object], query: HistoryQuery, timeout_s: fl
     """Read the log in a thread; the thread ends soon after a cancellation, because asyncio waits for it."""
     is_cancelled = threading.Event()
 
-    def goes_on(progress: ReadingProgress) -> bool:
+    def should_continue(progress: ReadingProgress) -> bool:
         if query.on_progress is not None:
             query.on_progress(progress)
         return not is_cancelled.is_set()
@@ -158,7 +158,7 @@ async def _read(config: Mapping[str, object], query: HistoryQuery, timeout_s: fl
         is_known_now=is_known_now,
     )
     try:
-        return await asyncio.to_thread(group_log.read_group_log, config, log_query, goes_on)
+        return await asyncio.to_thread(group_log.read_group_log, config, log_query, should_continue)
     finally:
         is_cancelled.set()
 
@@ -247,8 +247,8 @@ async def _ends(
     found: dict[TopicPartition, list[tuple[float, int]]] = {one: [] for one in last}
     for number in range(count):
         at = since + (until - since) * number / count
-        asked = await cluster.offsets_at(dict.fromkeys(last, int(at * 1000)))
-        for partition, offset in asked.items():
+        offsets_at_time = await cluster.offsets_at(dict.fromkeys(last, int(at * 1000)))
+        for partition, offset in offsets_at_time.items():
             if isinstance(offset, int):
                 found[partition].append((at, offset if offset >= 0 else last[partition]))
     for partition, end in last.items():

@@ -110,29 +110,29 @@ class Inquiry:
     async def _described(self, *, is_needed: bool) -> GroupDescription | None:
         """Return the group, or None if its topics may not be described and the description is optional."""
         try:
-            with self._refusals_of(_DESCRIBING, let_through=() if is_needed else (TOPIC_FORBIDDEN,)):
+            with self._refusals_of(_DESCRIBING, allowed=() if is_needed else (TOPIC_FORBIDDEN,)):
                 return (await self._describe())[1]
         except BrokerRefusal:
             return None
 
     async def _describe(self) -> tuple[BrokerAddress, GroupDescription]:
-        async def ask(coordinator: BrokerAddress, _: float) -> tuple[BrokerAddress, GroupDescription]:
+        async def request(coordinator: BrokerAddress, _: float) -> tuple[BrokerAddress, GroupDescription]:
             return coordinator, await described(self._groups, coordinator, self._group_id, self._left_s)
 
-        return await self._persist("the group", ask)
+        return await self._persist("the group", request)
 
-    async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._cluster.with_coordinator(self._group_id, what, self._left_s(), ask)
+    async def _persist(self, what: str, request: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
+        return await self._cluster.with_coordinator(self._group_id, what, self._left_s(), request)
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - self._clock())
 
     @contextmanager
-    def _refusals_of(self, act: str, let_through: Sequence[str] = ()) -> Iterator[None]:
+    def _refusals_of(self, act: str, allowed: Sequence[str] = ()) -> Iterator[None]:
         try:
             yield
         except BrokerRefusal as refusal:
-            if refusal.error.name in let_through:
+            if refusal.error.name in allowed:
                 raise
             raise _translated(refusal, self._group_id, act) from refusal
 

@@ -103,7 +103,7 @@ async def end_offsets(cluster: ClusterRequests, partitions: Sequence[TopicPartit
     """
     found: dict[TopicPartition, int | BrokerRefusal | TransportError] = {}
 
-    async def ask() -> bool:
+    async def request() -> bool:
         missing = [partition for partition in partitions if not isinstance(found.get(partition), int)]
         found.update(await cluster.end_offsets(missing))
         return any(_may_pass(answer) for answer in found.values())
@@ -114,7 +114,7 @@ async def end_offsets(cluster: ClusterRequests, partitions: Sequence[TopicPartit
         wait=wait_random_exponential(multiplier=_BACKOFF_S, max=_BACKOFF_MAX_S),
         retry_error_callback=_end,
     )
-    await retrying(ask)
+    await retrying(request)
     return found
 
 

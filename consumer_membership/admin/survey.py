@@ -105,7 +105,7 @@ class _Surveyor:
         at = time.time()
         coordinator, group, committed = await self._of_coordinator()
         names = _names_of(group, committed)
-        metadata = await self._asked(Subject.TOPICS, self._cluster.metadata(names, self._patience_s))
+        metadata = await self._result_of(Subject.TOPICS, self._cluster.metadata(names, self._patience_s))
         topics = {} if metadata is None else _topics(metadata, names)
         known = {TopicPartition(name, number) for name, topic in topics.items() for number in topic.leaders}
         mentioned = () if group is None else partitions_of(group, committed)
@@ -116,14 +116,14 @@ class _Surveyor:
         if in_depth and metadata is not None:
             blocked = [partition for partition, one in offsets.items() if _is_blocked(one)]
             if blocked:
-                asked = self._surveys.open_transactions(metadata, blocked, self._patience_s)
-                transactions = await self._asked(Subject.TRANSACTIONS, asked) or ()
+                listed = self._surveys.open_transactions(metadata, blocked, self._patience_s)
+                transactions = await self._result_of(Subject.TRANSACTIONS, listed) or ()
             broker = coordinator or next(iter(metadata.brokers.values()), None)
             if broker is not None:
-                broker_asked = self._surveys.broker_settings(broker, self._patience_s)
-                broker_settings = await self._asked(Subject.BROKER_SETTINGS, broker_asked) or {}
-                group_asked = self._surveys.group_settings(broker, self._group_id, self._patience_s)
-                group_settings = await self._asked(Subject.GROUP_SETTINGS, group_asked) or {}
+                broker_read = self._surveys.broker_settings(broker, self._patience_s)
+                broker_settings = await self._result_of(Subject.BROKER_SETTINGS, broker_read) or {}
+                group_read = self._surveys.group_settings(broker, self._group_id, self._patience_s)
+                group_settings = await self._result_of(Subject.GROUP_SETTINGS, group_read) or {}
         return GroupSurvey(
             group_id=self._group_id,
             at=at,
@@ -139,18 +139,18 @@ class _Surveyor:
         )
 
     async def _of_coordinator(self) -> tuple[BrokerAddress | None, GroupDescription | None, Committed]:
-        coordinator = await self._asked(
+        coordinator = await self._result_of(
             Subject.COORDINATOR, self._persist("the coordinator", lambda at, _: _itself(at))
         )
         if coordinator is None:
             return None, None, {}
-        group = await self._asked(
+        group = await self._result_of(
             Subject.GROUP,
             self._persist(
                 "the group", lambda at, left_s: described(self._groups, at, self._group_id, lambda: max(0.0, left_s))
             ),
         )
-        committed = await self._asked(
+        committed = await self._result_of(
             Subject.COMMITTED,
             self._persist(
                 "committed offsets", lambda at, left_s: self._groups.all_committed(at, self._group_id, left_s)
@@ -179,19 +179,19 @@ class _Surveyor:
 
     async def _of_leaders(
         self,
-        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetOrFailure]]],
+        request: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetOrFailure]]],
         partitions: Sequence[TopicPartition],
     ) -> Mapping[TopicPartition, OffsetOrFailure]:
-        return await self._asked(Subject.TOPICS, ask(partitions)) or {}
+        return await self._result_of(Subject.TOPICS, request(partitions)) or {}
 
-    async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._cluster.with_coordinator(self._group_id, what, self._patience_s, ask)
+    async def _persist(self, what: str, request: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
+        return await self._cluster.with_coordinator(self._group_id, what, self._patience_s, request)
 
-    async def _asked(self, subject: Subject, question: Awaitable[AnswerT]) -> AnswerT | None:
+    async def _result_of(self, subject: Subject, request: Awaitable[AnswerT]) -> AnswerT | None:
         """Return the response, or None after storing the error."""
         try:
             async with asyncio.timeout(self._patience_s):
-                return await question
+                return await request
         except BrokerRefusal as refusal:
             self._refusals[subject] = refusal.error
         except (TransportError, TimeoutError) as error:

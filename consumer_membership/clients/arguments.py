@@ -204,7 +204,7 @@ def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscript
         _check(names)
         patterns = frozenset(_pattern_of(name, settings) for name in names if name.startswith("^"))
         topics = frozenset(name for name in names if not name.startswith("^"))
-        blacklisted = frozenset(filter(settings.keeps_out, topics))
+        blacklisted = frozenset(filter(settings.excludes, topics))
         subscription = Subscription(topics=topics - blacklisted, patterns=patterns, blacklisted=blacklisted)
         _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:

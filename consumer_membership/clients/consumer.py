@@ -25,9 +25,9 @@ from consumer_membership.clients.group_metadata import check_layout, pack_group_
 from consumer_membership.clients.lease import Lease, lease_of
 from consumer_membership.clients.outcomes import (
     PendingCommit,
-    asked_offsets,
     call_on_commit,
     domain_offsets,
+    requested_offsets,
     with_committed,
 )
 from consumer_membership.config import ConsumerConfig
@@ -409,7 +409,7 @@ class Consumer(LibrdkafkaConsumer):
         given = None if offsets is None else arguments.offset_list(offsets)
         commit_id, wanted = session.begin_commit(domain_offsets(given))
         assigned = session.partitions.assignment() if given is None else []
-        return PendingCommit(session.commits, commit_id, asked_offsets(given, assigned, wanted))
+        return PendingCommit(session.commits, commit_id, requested_offsets(given, assigned, wanted))
 
     @raises_as_confluent
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -425,7 +425,7 @@ class Consumer(LibrdkafkaConsumer):
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offsets at or after the timestamps (milliseconds) in `.offset` of each partition."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
-        return self._use().partitions.ask(lambda handle, s: handle.offsets_for_times(given, s), left)
+        return self._use().partitions.query(lambda handle, s: handle.offsets_for_times(given, s), left)
 
     @raises_as_confluent
     def get_watermark_offsets(
@@ -437,8 +437,8 @@ class Consumer(LibrdkafkaConsumer):
         """Return the low and high watermark of a partition; `cached`: from memory, without a request."""
         given, left = arguments.one_partition(partition), arguments.seconds(timeout)
         if index(cached):
-            return self._use().partitions.ask(lambda handle, _: handle.get_watermark_offsets(given, cached=True), 0)
-        return self._use().partitions.ask(lambda handle, s: handle.get_watermark_offsets(given, s), left)
+            return self._use().partitions.query(lambda handle, _: handle.get_watermark_offsets(given, cached=True), 0)
+        return self._use().partitions.query(lambda handle, s: handle.get_watermark_offsets(given, s), left)
 
     # ---- the cluster ----
 
@@ -449,18 +449,18 @@ class Consumer(LibrdkafkaConsumer):
 
         name = None if topic is None else arguments.sendable("topic", topic)
 
-        def ask(handle: LibrdkafkaConsumer, seconds: float) -> ClusterMetadata:
+        def query(handle: LibrdkafkaConsumer, seconds: float) -> ClusterMetadata:
             found: ClusterMetadata = (
                 handle.list_topics(timeout=seconds) if name is None else handle.list_topics(name, seconds)
             )
             return found
 
-        return self._use_handle().partitions.ask(ask, left)
+        return self._use_handle().partitions.query(query, left)
 
     @raises_as_confluent
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the cluster's id."""
-        return self._use_handle().partitions.ask(lambda handle, s: handle.cluster_id(s), arguments.seconds(timeout))
+        return self._use_handle().partitions.query(lambda handle, s: handle.cluster_id(s), arguments.seconds(timeout))
 
     @raises_as_confluent
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -500,7 +500,7 @@ class Consumer(LibrdkafkaConsumer):
         """
         view = self._in_use().view
         if not self._is_layout_checked:
-            produced = self._use().partitions.ask(lambda handle, _: handle.consumer_group_metadata(), 0)
+            produced = self._use().partitions.query(lambda handle, _: handle.consumer_group_metadata(), 0)
             check_layout(view.group_id, produced)
             self._is_layout_checked = True
         return pack_group_metadata(view.group_id, self.generation(), view.member_id, view.instance_id)

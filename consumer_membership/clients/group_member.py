@@ -18,7 +18,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.exceptions import PicklingError, raises_as_confluent
 from consumer_membership.clients.lease import Lease, lease_of
-from consumer_membership.clients.outcomes import PendingCommit, asked_offsets, domain_offsets, with_committed
+from consumer_membership.clients.outcomes import PendingCommit, domain_offsets, requested_offsets, with_committed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.config.keys import KEYS, guess, shown
@@ -203,7 +203,9 @@ class GroupMember:
         session = self._use()
         given = arguments.offset_list(offsets)
         wanted = domain_offsets(given) or {}
-        return PendingCommit(session.commits, session.begin_commit(wanted), asked_offsets(given, [], wanted)).result()
+        return PendingCommit(
+            session.commits, session.begin_commit(wanted), requested_offsets(given, [], wanted)
+        ).result()
 
     @raises_as_confluent
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

@@ -26,7 +26,7 @@ from consumer_membership.types import (
 
 Errors = Mapping[TopicPartition, BrokerError | None]
 #: Partitions in the order of a call, each with the offset to commit if it has one.
-Asked = Sequence[tuple[TopicPartition, OffsetAndMetadata | None]]
+RequestedOffsets = Sequence[tuple[TopicPartition, OffsetAndMetadata | None]]
 
 
 class FailedPartition(PartitionOffset):
@@ -74,9 +74,9 @@ def overall_error(errors: Errors) -> BrokerError | None:
     return found[-1] if found and None not in found else None
 
 
-def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
+def with_errors(offsets: Offsets, errors: Errors, requested: Iterable[PartitionOffset]) -> list[PartitionOffset]:
     """Return the requested partitions with their errors; the offset is -1001 if there was nothing to commit."""
-    keys = map(key_of, asked)
+    keys = map(key_of, requested)
     return [_one(key, offsets.get(key), errors) for key in keys]
 
 
@@ -89,11 +89,11 @@ def _one(partition: TopicPartition, at: OffsetAndMetadata | None, errors: Errors
     return failed
 
 
-def with_committed(committed: CommittedOffsets, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
+def with_committed(committed: CommittedOffsets, requested: Iterable[PartitionOffset]) -> list[PartitionOffset]:
     """Return the requested partitions with their committed offsets or errors; -1001: no committed offset."""
     errors = {partition: at for partition, at in committed.items() if isinstance(at, BrokerError)}
     offsets = {partition: at for partition, at in committed.items() if isinstance(at, OffsetAndMetadata)}
-    return with_errors(offsets, errors, asked)
+    return with_errors(offsets, errors, requested)
 
 
 def call_on_commit(on_commit: OnCommit, completed: CommitCompleted, reported: Iterable[TopicPartition]) -> None:
@@ -113,7 +113,9 @@ def domain_offsets(offsets: list[PartitionOffset] | None) -> Offsets | None:
     return {key_of(one): at for one in offsets if (at := domain_offset(one)) is not None}
 
 
-def asked_offsets(given: list[PartitionOffset] | None, assigned: list[PartitionOffset], wanted: Offsets) -> Asked:
+def requested_offsets(
+    given: list[PartitionOffset] | None, assigned: list[PartitionOffset], wanted: Offsets
+) -> RequestedOffsets:
     """Return the partitions for a commit's result: the given offsets as given, or those of all assigned partitions."""
     if given is not None:
         return [(key_of(one), domain_offset(one)) for one in given]
@@ -123,10 +125,10 @@ def asked_offsets(given: list[PartitionOffset] | None, assigned: list[PartitionO
 class PendingCommit:
     """The commit that `Consumer.begin_commit` started; use it in one thread."""
 
-    def __init__(self, commits: Commits, commit_id: int, asked: Asked) -> None:
+    def __init__(self, commits: Commits, commit_id: int, requested: RequestedOffsets) -> None:
         self._commits = commits
         self._commit_id = commit_id
-        self._asked = asked
+        self._requested = requested
         self._outcome: list[PartitionOffset] | CommitError | None = None
 
     @raises_as_confluent
@@ -157,4 +159,4 @@ class PendingCommit:
         if failure is not None:
             message = str(failure) if failure.message else kafka_error(failure).str()
             raise CommitFailedError(f"Commit failed: {message}", failure.code)
-        return [_one(partition, at, errors) for partition, at in self._asked]
+        return [_one(partition, at, errors) for partition, at in self._requested]

@@ -48,14 +48,14 @@ def protocol_settings(
     protocols, reason = _fitting(given, wanted, strategies)
     alternative = "" if len(protocols) > 1 else _alternative(given, wanted, strategies)
     _check_times(given, protocols, session_timeout_ms, heartbeat_interval_ms)
-    beat_ms = heartbeat_interval_ms or min(CLASSIC_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS_A_SESSION or 1)
+    interval_ms = heartbeat_interval_ms or min(CLASSIC_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS_A_SESSION or 1)
     return ProtocolSettings(
         protocols=protocols,
         reason=reason,
         classic=ClassicSettings(
             assignors=tuple(strategies),
             session_timeout_s=session_timeout_ms / 1000,
-            heartbeat_interval_s=beat_ms / 1000,
+            heartbeat_interval_s=interval_ms / 1000,
             refresh_interval_s=(refresh_interval_ms if refresh_interval_ms > 0 else _NEVER_MS) / 1000,
             blacklist=blacklist,
         ),

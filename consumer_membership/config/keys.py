@@ -146,7 +146,7 @@ def guess(key: str, keys: Iterable[str] = KEYS) -> str:
 
 def is_secret(key: str) -> bool:
     """Return whether the key's value must never be printed."""
-    return key in _SECRET_KEYS or any(word in key for word in _SECRET_WORDS)
+    return key in _SECRET_KEYS or any(key_part in key for key_part in _SECRET_WORDS)
 
 
 def shown(key: str, value: object) -> object:

@@ -47,10 +47,10 @@ _CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
         "xdigit": frozenset(string.hexdigits),
     }
 )
-_WORD = _CLASSES["alnum"] | {"_"}
+_WORD_CHARACTERS = _CLASSES["alnum"] | {"_"}
 #: GNU's classes outside of brackets.
 _GNU_CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"w": _WORD, "W": NAME_CHARACTERS - _WORD, "s": frozenset(), "S": NAME_CHARACTERS}
+    {"w": _WORD_CHARACTERS, "W": NAME_CHARACTERS - _WORD_CHARACTERS, "s": frozenset(), "S": NAME_CHARACTERS}
 )
 #: GNU's anchors; RE2/J has none for the start and the end of a word.
 _GNU_ANCHORS: Mapping[str, str] = MappingProxyType(

@@ -285,6 +285,6 @@ class SubscriptionSettings:
     may_meet_brokers: bool = True
     blacklist: tuple[str, ...] = ()
 
-    def keeps_out(self, topic: str) -> bool:
+    def excludes(self, topic: str) -> bool:
         """Return whether the blacklist excludes this topic."""
         return any(re.fullmatch(pattern, topic) for pattern in self.blacklist)

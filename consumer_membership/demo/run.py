@@ -77,28 +77,28 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
         with sigterm_as_ctrl_c():
             return _run(options, out)
     except KeyboardInterrupt:
-        _say(out, "Stopped; all processes of the demo have ended.")
+        _print(out, "Stopped; all processes of the demo have ended.")
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python would report the closed pipe again at exit.
         discard(out)
     except BrokerUnavailableError as error:
-        _say(out, f"No broker: {error}")
+        _print(out, f"No broker: {error}")
     except (MockUnavailableError, DemoError) as error:
-        _say(out, f"CHECK FAILED: {error}")
+        _print(out, f"CHECK FAILED: {error}")
     except KafkaException as error:
-        _say(out, f"CHECK FAILED: the broker rejected a request of the demo: {error}")
+        _print(out, f"CHECK FAILED: the broker rejected a request of the demo: {error}")
     return 1
 
 
 def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
     screen = _screen(options, out)
-    _say(out, "Starting a broker; the first start downloads it, which takes a minute or two ...")
+    _print(out, "Starting a broker; the first start downloads it, which takes a minute or two ...")
     with demo_cluster(
         options.backend, options.version, topic=name, partitions=options.partitions, group=name
     ) as cluster:
-        _say(
+        _print(
             out,
             f"{cluster.title} is ready at {cluster.bootstrap_servers}.",
             *cluster.remarks,
@@ -106,7 +106,7 @@ def _run(options: DemoOptions, out: TextIO) -> int:
             f"The session timeout of this demo is {cluster.session_timeout_s:.0f} s (Kafka's default: 45 s).",
         )
         result = _result(cluster, name, options, screen)
-    _say(out, "", *result_lines(result))
+    _print(out, "", *result_lines(result))
     return 0 if result.holds else 1
 
 
@@ -308,11 +308,11 @@ def _screen(options: DemoOptions, out: TextIO) -> Screen:
     try:
         from consumer_membership.demo.table_screen import table_on  # noqa: PLC0415 - needs the extra
     except ImportError:
-        _say(out, f"Printing lines instead of a table, because rich is not installed: {install_command('cli')}")
+        _print(out, f"Printing lines instead of a table, because rich is not installed: {install_command('cli')}")
         return LineScreen(out)
     return table_on(out)
 
 
-def _say(out: TextIO, *lines: str) -> None:
+def _print(out: TextIO, *lines: str) -> None:
     out.writelines(f"{line}\n" for line in lines)
     out.flush()

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import await_ready
 from consumer_membership.devbroker.request import Backend, BrokerRequest
-from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
+from consumer_membership.devbroker.tcp_ports import distinguish_taken_port, retry_taken_ports
 
 READY_TIMEOUT_S = 60.0
 """Ten times the duration of a start on two idle cores."""
@@ -208,7 +208,7 @@ def start_nodes(
 
     def attempt() -> Broker:
         held = ExitStack()
-        with ExitStack() as on_failure, taken_port_told_apart():
+        with ExitStack() as on_failure, distinguish_taken_port():
             on_failure.callback(held.close)
             nodes = prepare(held)
             for node in nodes:

@@ -37,21 +37,21 @@ def run_foreground(
             if broker.node_ids:
                 _watch(broker)
     except KeyboardInterrupt:
-        _say(out, "Stopped.")
+        _print(out, "Stopped.")
     except BrokerUnavailableError as error:
-        _say(err, f"consumer-membership broker: {error}")
+        _print(err, f"consumer-membership broker: {error}")
         return 1
     return 0
 
 
 def _describe(broker: Broker, out: TextIO) -> None:
     count = len(broker.bootstrap_servers.split(","))
-    _say(out, f"Kafka {broker.version} is ready: {broker.backend.value}, {count} node{'s' * (count > 1)}")
-    _say(out, f"bootstrap.servers={broker.bootstrap_servers}")
+    _print(out, f"Kafka {broker.version} is ready: {broker.backend.value}, {count} node{'s' * (count > 1)}")
+    _print(out, f"bootstrap.servers={broker.bootstrap_servers}")
     if broker.backend is Backend.EXISTING:
-        _say(out, "This existing broker is not controlled by this command.")
+        _print(out, "This existing broker is not controlled by this command.")
     else:
-        _say(out, "Press Ctrl-C to stop the broker and delete its data.")
+        _print(out, "Press Ctrl-C to stop the broker and delete its data.")
 
 
 def _watch(broker: Broker) -> None:
@@ -75,6 +75,6 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _say(out: TextIO, line: str) -> None:
+def _print(out: TextIO, line: str) -> None:
     out.write(f"{line}\n")
     out.flush()

@@ -215,21 +215,21 @@ class Probe:
         """Return the highest supported level of each feature of the broker (KIP-584)."""
         # Version 3 is the first with features. The request is flexible, but the response header is not.
         software = b"".join(bytes([len(text) + 1]) + text for text in (b"devbroker", b"1"))
-        return self._ask(_API_VERSIONS, 3, _NO_TAGS + software + _NO_TAGS, _read_features)
+        return self._request(_API_VERSIONS, 3, _NO_TAGS + software + _NO_TAGS, _read_features)
 
     def find_coordinator(self, group_id: str) -> tuple[int, str]:
         """Return the error code (0: none) and host:port of a group's coordinator; may create the offsets topic."""
         group_type = b"\0"
-        return self._ask(_FIND_COORDINATOR, 2, _string(group_id) + group_type, _read_coordinator)
+        return self._request(_FIND_COORDINATOR, 2, _string(group_id) + group_type, _read_coordinator)
 
     def describe_group(self, group_id: str) -> int:
         """Return the error code of the coordinator's description, which is 0 also for a group that does not exist.
 
         The request does not create the group.
         """
-        return self._ask(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
+        return self._request(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
 
-    def _ask(self, api_key: int, version: int, body: bytes, read: Callable[[_AnswerReader], _Answer]) -> _Answer:
+    def _request(self, api_key: int, version: int, body: bytes, read: Callable[[_AnswerReader], _Answer]) -> _Answer:
         no_client_id = -1
         frame = struct.pack(">hhih", api_key, version, 1, no_client_id) + body
         try:

@@ -36,7 +36,7 @@ def retry_taken_ports(act: Callable[[], _Result]) -> _Result:
 
 
 @contextmanager
-def taken_port_told_apart() -> Iterator[None]:
+def distinguish_taken_port() -> Iterator[None]:
     """Raise PortTakenError for an error whose message reports a port that is in use."""
     try:
         yield

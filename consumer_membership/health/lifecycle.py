@@ -233,15 +233,17 @@ class Lifecycle:
 
     def _heartbeats(self, before: MembershipView, view: MembershipView, now: Instant) -> Iterator[_EventDraft]:
         """Yield the end of a silence; also its beginning, if the process was suspended and did not notice it."""
-        heard_at = before.last_heartbeat_at
+        last_heartbeat_at = before.last_heartbeat_at
         is_fenced = view.state is _S.FENCED and before.state is not _S.FENCED
-        if heard_at is not None and (is_fenced or view.last_heartbeat_at not in (heard_at, None)):
+        if last_heartbeat_at is not None and (is_fenced or view.last_heartbeat_at not in (last_heartbeat_at, None)):
             if not self._is_silent and is_silent(now, before):
                 self._is_silent = True
-                yield _silence(before, now - heard_at)
+                yield _silence(before, now - last_heartbeat_at)
             if self._is_silent:
                 self._is_silent = False
-                yield _EventDraft(_K.HEARTBEATS_RESUMED, f"heartbeat responses resumed after {now - heard_at:.1f} s")
+                yield _EventDraft(
+                    _K.HEARTBEATS_RESUMED, f"heartbeat responses resumed after {now - last_heartbeat_at:.1f} s"
+                )
         elif view.state not in _IN_GROUP:
             self._is_silent = False
 
@@ -262,10 +264,10 @@ class Lifecycle:
             yield _EventDraft(_K.ASSIGNED, f"the group assigned the partitions at epoch {view.member_epoch}", come)
 
     def _silence(self, now: Instant) -> Iterator[_EventDraft]:
-        heard_at = self._view.last_heartbeat_at
-        if not self._is_silent and heard_at is not None and is_silent(now, self._view):
+        last_heartbeat_at = self._view.last_heartbeat_at
+        if not self._is_silent and last_heartbeat_at is not None and is_silent(now, self._view):
             self._is_silent = True
-            yield _silence(self._view, now - heard_at)
+            yield _silence(self._view, now - last_heartbeat_at)
 
     def _rebalance(self, health: Health) -> Iterator[_EventDraft]:
         """Yield a rebalance that exceeds its timeout, and its end."""

@@ -181,10 +181,10 @@ def health_of(now: Instant, of: Circumstances) -> Health:
 
 def is_silent(now: Instant, view: MembershipView) -> bool:
     """Return whether a member in its group has received no heartbeat response for too long."""
-    heard_at = view.last_heartbeat_at
-    if heard_at is None or view.state not in _IN_TOUCH:
+    last_heartbeat_at = view.last_heartbeat_at
+    if last_heartbeat_at is None or view.state not in _IN_TOUCH:
         return False
-    return now - heard_at >= max(
+    return now - last_heartbeat_at >= max(
         SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S)
     )
 
@@ -249,10 +249,10 @@ def _unreachable(now: Instant, of: Circumstances) -> _Found | None:
         since = _missed_since(view)
         if since is not None and now - since >= SEARCH_S:
             return _V.UNREACHABLE, since, f"waits for {view.waits_for_text}{cause}", view.lease_until, False
-    heard_at = view.last_heartbeat_at
-    if heard_at is not None and is_silent(now, view):
-        why = f"no heartbeat response for {now - heard_at:.0f} s{cause}"
-        return _V.UNREACHABLE, heard_at, why, view.lease_until, False
+    last_heartbeat_at = view.last_heartbeat_at
+    if last_heartbeat_at is not None and is_silent(now, view):
+        why = f"no heartbeat response for {now - last_heartbeat_at:.0f} s{cause}"
+        return _V.UNREACHABLE, last_heartbeat_at, why, view.lease_until, False
     if of.broker_lost_since is not None and now - of.broker_lost_since >= SEARCH_S:
         return _V.UNREACHABLE, of.broker_lost_since, "waits for a broker that librdkafka can fetch from", None, False
     return None
@@ -264,10 +264,10 @@ def _missed_since(view: MembershipView) -> Instant | None:
     The search begins when a request has waited for its complete timeout, so the coordinator of a member in its group is
     missing since the next heartbeat's response was due.
     """
-    since, heard_at = view.waits_since, view.last_heartbeat_at
-    if since is None or heard_at is None or view.state not in _IN_TOUCH:
+    since, last_heartbeat_at = view.waits_since, view.last_heartbeat_at
+    if since is None or last_heartbeat_at is None or view.state not in _IN_TOUCH:
         return since
-    return min(since, heard_at + (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S))
+    return min(since, last_heartbeat_at + (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S))
 
 
 def _in_transition(now: Instant, of: Circumstances) -> _Found | None:

@@ -150,10 +150,10 @@ class MemberCore:
         """
         if self._state is _S.UNSUBSCRIBING:
             return LONGEST_PAUSE_S
-        heard_at = self._protocol.last_heartbeat_at
-        if not self._is_in_group or heard_at is None:
+        last_heartbeat_at = self._protocol.last_heartbeat_at
+        if not self._is_in_group or last_heartbeat_at is None:
             return None
-        left_s = heard_at + self._protocol.session_s - now
+        left_s = last_heartbeat_at + self._protocol.session_s - now
         return min(LONGEST_PAUSE_S, left_s * PAUSE_SHARE) if left_s > 0 else None
 
     @property
@@ -578,8 +578,8 @@ class MemberCore:
             return False
         if self._state is _S.UNSUBSCRIBED:
             return True
-        heard_at = self._protocol.last_heartbeat_at
-        return self._state in (_S.ACK, _S.STABLE) and heard_at is not None and heard_at > noted.at
+        last_heartbeat_at = self._protocol.last_heartbeat_at
+        return self._state in (_S.ACK, _S.STABLE) and last_heartbeat_at is not None and last_heartbeat_at > noted.at
 
     @property
     def _next_poll_by(self) -> Instant:

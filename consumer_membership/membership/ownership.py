@@ -160,7 +160,7 @@ class Ownership:
         self.names = {topic_id: name for topic_id, name in names.items() if name} | self.names
         self._changed()
 
-    def tell_next(self, *, is_first: bool) -> None:
+    def prepare_next(self, *, is_first: bool) -> None:
         """Whether the next reconciliation calls on_assign even if it assigns nothing."""
         self.is_first = is_first
 

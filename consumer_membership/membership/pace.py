@@ -9,10 +9,10 @@ from math import inf
 #: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
 QUICK_S = 0.2
 #: After so many quick heartbeats each one waits longer than the one before by the growth factor, up to the interval.
-QUICK_BEATS = 5
+QUICK_HEARTBEATS = 5
 GROWTH = 1.6
 #: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
-COUNTED_BEATS = 64
+COUNTED_HEARTBEATS = 64
 #: Requests may take up at most a twentieth of a member's time: a slow coordinator gets fewer of them. The quickest of
 #: the latest round trips counts, since a single slow one does not show the coordinator's load.
 ROUND_TRIPS = 20.0
@@ -41,16 +41,16 @@ class Pace:
 
     def __init__(self, first_s: tuple[float, ...] = ()) -> None:
         self._first_s = first_s
-        self._beats = 0
+        self._sent = 0
         self._round_trips = RoundTrips()
 
     def speed_up(self) -> None:
         """Something changed: heartbeat quickly for a while."""
-        self._beats = 0
+        self._sent = 0
 
-    def beat(self) -> None:
+    def count_heartbeat(self) -> None:
         """A heartbeat goes out."""
-        self._beats = min(self._beats + 1, COUNTED_BEATS)
+        self._sent = min(self._sent + 1, COUNTED_HEARTBEATS)
 
     def answered(self, after_s: float) -> None:
         """A heartbeat was answered after this time."""
@@ -58,6 +58,6 @@ class Pace:
 
     def spacing_s(self, bound_s: float, *, most_s: float = inf) -> float:
         """Seconds from one heartbeat to the next: `most_s` at most if the coordinator is quick, `bound_s` always."""
-        beats = self._beats - len(self._first_s)
-        quick = self._first_s[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
+        later = self._sent - len(self._first_s)
+        quick = self._first_s[later] if later < 0 else QUICK_S * GROWTH ** max(0, later - QUICK_HEARTBEATS)
         return min(bound_s, max(min(quick, most_s), self._round_trips.least_spacing_s))

@@ -178,12 +178,12 @@ class Reconciler:
 
     # ---- beginning and ending ----
 
-    def begin(self, *, gives_up_all: bool = False) -> None:
+    def begin(self, *, releases_all: bool = False) -> None:
         """Begin an attempt towards the resolved part of the target.
 
         With eager callbacks, an attempt that changes anything has the application release everything and assigns the
         whole, from the offsets that are committed by then. The member owns retained partitions all the while, so that
-        other members notice nothing. `gives_up_all`: the protocol itself is eager, and its target reflects that
+        other members notice nothing. `releases_all`: the protocol itself is eager, and its target reflects that
         already.
         """
         ownership = self._ownership
@@ -191,9 +191,9 @@ class Reconciler:
         surplus, missing = ownership.surplus(), ownership.missing()
         kept = frozenset(ownership.owned.keys() - surplus)
         given_back = ownership.withheld & kept
-        if self._uses_eager_callbacks and not gives_up_all and (surplus or missing):
+        if self._uses_eager_callbacks and not releases_all and (surplus or missing):
             given_back = kept
-            ownership.tell_next(is_first=True)
+            ownership.prepare_next(is_first=True)
         # An attempt that did not end may have had the application release some partitions already.
         self._disown(surplus & ownership.withheld)
         self.kind = AttemptKind.RECONCILE
@@ -216,7 +216,7 @@ class Reconciler:
         self._given_up = frozenset(self._ownership.owned)
         self._enter(Phase.IDLE)
         self._adding = self.revoking = frozenset()
-        self._ownership.tell_next(is_first=False)
+        self._ownership.prepare_next(is_first=False)
         self._commit_id = None
         self._commit_within_s = self._settings.leave_timeout_s
         self.kind = AttemptKind.LEAVE if may_hold else AttemptKind.NONE
@@ -345,12 +345,12 @@ class Reconciler:
             return True
         if event.step is Step.REVOKE:
             # A raising callback does not stop a leave: its partitions are released and committed all the same.
-            self._take_away()
+            self._remove()
             self._has_paused = False
         self._move_on(event.offsets)
         return True
 
-    def _take_away(self) -> None:
+    def _remove(self) -> None:
         """The application released the partitions."""
         if self.is_leaving:
             self._ownership.drop(self._ownership.owned)
@@ -375,12 +375,12 @@ class Reconciler:
         """The start offsets of new partitions have arrived; an incomplete response counts as none."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return
-        asked = self._ownership.named(self._adding)
-        if not asked <= offsets.keys():
+        requested = self._ownership.named(self._adding)
+        if not requested <= offsets.keys():
             self.start_offsets_failed(attempt)
             return
         self._fetch_backoff.reset()
-        self._offsets = {partition: offsets[partition] for partition in asked}
+        self._offsets = {partition: offsets[partition] for partition in requested}
         self._move_on()
 
     def start_offsets_failed(self, attempt: int) -> bool:

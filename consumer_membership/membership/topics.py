@@ -75,7 +75,7 @@ class TopicWatch:
         self._reported: dict[str, int] = {}
         #: The topics that the patterns matched at the last check; None: there was no check since they were subscribed.
         self.matched: frozenset[str] | None = None
-        self._look_at: Instant | None = None
+        self._refresh_at: Instant | None = None
         #: When to check again for missing topics; None: none is missing.
         self.again_at: Instant | None = None
         self._request: int | None = None
@@ -94,8 +94,8 @@ class TopicWatch:
     @property
     def due_at(self) -> Instant | None:
         """When to check; None: not now, or never."""
-        may_ask = self._lists_all or not self.subscription.patterns
-        return self._look_at if self._request is None and may_ask else None
+        may_request = self._lists_all or not self.subscription.patterns
+        return self._refresh_at if self._request is None and may_request else None
 
     def describe(self) -> str | None:
         """The missing topics and patterns, for people; None: all exist."""
@@ -142,27 +142,27 @@ class TopicWatch:
         self.unavailable = {name: error for name, error in self.unavailable.items() if name in wanted}
         self._request = self.again_at = None
         self._pace.reset()
-        self._look_at = now if subscription and self._refresh_s is not None else None
+        self._refresh_at = now if subscription and self._refresh_s is not None else None
 
     def holds(self, topics: frozenset[str]) -> None:
         """The member has partitions of these topics now: they exist, and one that it had may be deleted."""
-        if self._look_at is not None:
+        if self._refresh_at is not None:
             before, self._held = self._held, topics
             if before - topics:
-                self._look_at = self._event.now
+                self._refresh_at = self._event.now
         if not self.unavailable.keys().isdisjoint(topics):
             unavailable = {name: error for name, error in self.unavailable.items() if name not in topics}
             self.report_topics(self._now_without(unavailable))
 
-    def looks_for_refused(self) -> bool:
+    def requests_refused_topics(self) -> bool:
         """The coordinator refuses some topic without naming it: whether a check of the topics can name it.
 
         With patterns it cannot: the list of all topics omits such a topic.
         """
-        if self._look_at is None or self.subscription.patterns:
+        if self._refresh_at is None or self.subscription.patterns:
             return False
         if all(error.code == UNKNOWN_TOPIC_CODE for error in self.unavailable.values()):
-            self._look_at = self._event.now
+            self._refresh_at = self._event.now
         return True
 
     def request_if_due(self) -> None:
@@ -192,13 +192,13 @@ class TopicWatch:
         now = self._event.now
         self.again_at = now + self._pace.next_delay() if unavailable else None
         if self._refresh_s is not None:
-            self._look_at = min(now + self._refresh_s, self.again_at or inf)
+            self._refresh_at = min(now + self._refresh_s, self.again_at or inf)
         self.report_topics(changes)
 
     def on_metadata_failed(self) -> None:
         """The request got no response: keep the known state, and repeat it."""
         self._request = None
-        self._look_at = self._event.now + self._pace.next_delay()
+        self._refresh_at = self._event.now + self._pace.next_delay()
 
     def report_topics(self, changes: TopicChanges) -> None:
         """Report the unavailable topics to the application, and the topics that appeared to the log."""

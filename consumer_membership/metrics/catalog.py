@@ -207,7 +207,7 @@ def _verdicts(metrics: Metrics) -> Readings:
     return {(verdict.value,): float(verdict is metrics.health.verdict) for verdict in HealthVerdict}
 
 
-def _who(metrics: Metrics) -> Readings:
+def _identity(metrics: Metrics) -> Readings:
     view = metrics.view
     return {(view.member_id, view.instance_id or "", view.protocol.value): 1.0}
 
@@ -262,7 +262,7 @@ _MEMBERSHIP = (
         unit="1",
         labels=("member_id", "instance_id", "protocol"),
         help="Always 1; the labels identify the consumer in its group.",
-        read=_who,
+        read=_identity,
     ),
     Metric(
         prometheus="kafka_consumer_state",

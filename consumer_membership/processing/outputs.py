@@ -254,7 +254,7 @@ def topic_error(producer: Producer, topic: str, patience_s: float, log: logging.
     `patience_s`: how long to wait for a topic that does not exist yet.
     """
 
-    def ask() -> KafkaError | None:
+    def request() -> KafkaError | None:
         try:
             error: KafkaError | None = producer.list_topics(topic, TOPIC_S).topics[topic].error
         except KafkaException as unanswered:
@@ -268,7 +268,7 @@ def topic_error(producer: Producer, topic: str, patience_s: float, log: logging.
         wait=wait_fixed(_TOPIC_PAUSE_S),
         retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
     )
-    found: KafkaError | None = attempts(ask)
+    found: KafkaError | None = attempts(request)
     return found
 
 

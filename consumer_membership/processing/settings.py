@@ -475,7 +475,7 @@ def _refuse_subscribed(topic: str, topics: tuple[str, ...], consumer: ConsumerCo
     for pattern in subscription.patterns:
         # A pattern without a translation for members is matched by brokers only.
         is_matched = pattern.member is not None and re.fullmatch(pattern.member, topic) is not None
-        if is_matched and not settings.keeps_out(topic):
+        if is_matched and not settings.excludes(topic):
             problem = (
                 f"the pattern {pattern.text!r} of topics matches this topic, so each dead letter would fail again; use "
                 "another name, a narrower pattern, or topic.blacklist"

@@ -126,7 +126,7 @@ class Dumps:
 
     def _name(self) -> str:
         settings = self.recorder.settings
-        who = "-".join(filter(None, (settings.group_id, settings.instance_id)))[:100]
+        identity = "-".join(filter(None, (settings.group_id, settings.instance_id)))[:100]
         moment = time.time()
         stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(moment))}{int(moment * 1000) % 1000:03}Z"
-        return f"{_NOT_OF_NAMES.sub('_', who)}-{stamp}-{os.getpid()}-{next(_NUMBERS)}{SUFFIX}"
+        return f"{_NOT_OF_NAMES.sub('_', identity)}-{stamp}-{os.getpid()}-{next(_NUMBERS)}{SUFFIX}"

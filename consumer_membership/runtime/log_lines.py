@@ -88,7 +88,7 @@ class ConsumerLines:
         # Without a bound, like librdkafka's queue: a member whose application does not poll soon logs nothing more.
         self._waiting: deque[_Line] = deque()
 
-    def wants(self, package_logger: logging.Logger, level: int) -> bool:
+    def accepts(self, package_logger: logging.Logger, level: int) -> bool:
         """Whether a line of this level is written anywhere."""
         is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[package_logger.name])
         if self._logger is None:
@@ -163,7 +163,7 @@ class PackageLog:
     def is_on(self, level: int) -> bool:
         """Whether lines of this level go anywhere."""
         lines = self._consumer_lines()
-        return self._logger.isEnabledFor(level) or (lines is not None and lines.wants(self._logger, level))
+        return self._logger.isEnabledFor(level) or (lines is not None and lines.accepts(self._logger, level))
 
     def debug(self, text: str, *args: object) -> None:
         """Write a detail, such as a heartbeat."""
@@ -191,7 +191,7 @@ class PackageLog:
         template = (prefix.replace("%", "%%") if args else prefix) + text
         self._logger.log(level, template, *args, exc_info=exc_info, stacklevel=3)
         lines = self._consumer_lines()
-        if lines is not None and lines.wants(self._logger, level):
+        if lines is not None and lines.accepts(self._logger, level):
             cause = "" if exc_info is None else f": {exc_info!r}"
             thread = "app" if self._lines is not None else "membership"
             line = f"[thrd:{thread}]: {prefix}{text % args if args else text}{cause}"

@@ -231,8 +231,8 @@ def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
 
 def _binary(arrow: ModuleType, name: str, found: Sequence[bytes | None]) -> pa.Array:
     """Return one array of the bytes; raise ConfigurationError, before the copy if possible, if Arrow needs two."""
-    looks_heavy = _weight(found[::_WEIGHED]) * _WEIGHED > _COLUMN_BYTES // 2
-    if looks_heavy and _weight(found) > _COLUMN_BYTES:
+    is_heavy = _weight(found[::_WEIGHED]) * _WEIGHED > _COLUMN_BYTES // 2
+    if is_heavy and _weight(found) > _COLUMN_BYTES:
         raise _too_heavy(name, found)
     made = arrow.array(found, arrow.binary())
     if isinstance(made, arrow.ChunkedArray):

@@ -157,7 +157,7 @@ def _connection_error(settings: ConnectionSettings) -> MembershipError | None:
 def result_of(cluster: Cluster, request: Awaitable[AnswerT]) -> AnswerT:
     """Return the result of a request, and close the connections of the cluster."""
 
-    async def ask() -> AnswerT:
+    async def await_and_close() -> AnswerT:
         try:
             return await request
         finally:
@@ -165,7 +165,7 @@ def result_of(cluster: Cluster, request: Awaitable[AnswerT]) -> AnswerT:
 
     # In a separate thread: in a notebook, an asyncio loop already runs in the main thread.
     with ThreadPoolExecutor(1, "consumer-membership-asking") as thread:
-        return thread.submit(lambda: asyncio.run(ask())).result()
+        return thread.submit(lambda: asyncio.run(await_and_close())).result()
 
 
 def _refuse_connections(settings: ConnectionSettings) -> bool:

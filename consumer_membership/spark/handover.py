@@ -268,7 +268,7 @@ class Handover:
         Raises:
             TransportError: the coordinator did not respond.
         """
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         confirmed: set[float] = set()
         while len(confirmed) <= 1:
             view = self._consumer.membership()
@@ -276,9 +276,9 @@ class Handover:
                 return False
             if view.state in SILENT:
                 return True
-            if view.last_heartbeat_at is not None and view.last_heartbeat_at > asked_at:
+            if view.last_heartbeat_at is not None and view.last_heartbeat_at > requested_at:
                 confirmed.add(view.last_heartbeat_at)
-            if time.monotonic() - asked_at > _CONFIRMATION_S:
+            if time.monotonic() - requested_at > _CONFIRMATION_S:
                 raise TransportError(
                     f"the sink rejected a batch, and the coordinator did not confirm the member within "
                     f"{_CONFIRMATION_S:g} s; not committed. {fenced}"

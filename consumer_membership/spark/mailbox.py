@@ -33,7 +33,7 @@ _log = logging.getLogger("consumer_membership.spark")
 #: The interval at which a task or the client reads.
 _READ_EVERY_S = 1.0
 #: The interval of the client's heartbeats.
-_BEAT_S = 5.0
+_HEARTBEAT_S = 5.0
 #: A client without a new heartbeat for this long is regarded as gone.
 _GONE_AFTER_S = 60.0
 _ANSWER_S = 10.0
@@ -95,7 +95,7 @@ class TaskMailbox(Link):
 
     def _exchange(self) -> None:
         plan, partitions = self._plan, self._plan.mailbox
-        reported, number, beat, unmoved_s = None, 0, -1, 0.0
+        reported, number, seen_number, unmoved_s = None, 0, -1, 0.0
         with (
             contextlib.closing(_HelperGroup(plan, "control")) as control,
             contextlib.closing(_HelperGroup(plan, "progress")) as progress,
@@ -103,9 +103,9 @@ class TaskMailbox(Link):
             while not self._closing.wait(_READ_EVERY_S):
                 try:
                     for message in control.read(partitions[:1]):
-                        seen = int(str(message["beat"])) if message["run"] == plan.run else beat
-                        unmoved_s = unmoved_s + _READ_EVERY_S if seen == beat else 0.0
-                        beat = seen
+                        seen = int(str(message["beat"])) if message["run"] == plan.run else seen_number
+                        unmoved_s = unmoved_s + _READ_EVERY_S if seen == seen_number else 0.0
+                        seen_number = seen
                         if message["run"] == plan.run and message["order"] is not None:
                             self.order, self.cut_short = Order(str(message["order"])), None
                     if self._progress is not reported and self._instance < len(partitions):
@@ -143,7 +143,7 @@ class ClientMailbox:
         self._is_known = threading.Event()
         self._wake = threading.Event()
         self._is_closing = False
-        self._thread = threading.Thread(target=self._beat, name="consumer-membership-mailbox", daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, name="consumer-membership-mailbox", daemon=True)
         self._thread.start()
         self._is_known.wait(3 * _ANSWER_S)
         if not self._is_taken:
@@ -167,7 +167,7 @@ class ClientMailbox:
         self._thread.join(_ANSWER_S)
         self._ended_at = self._ended_at or time.monotonic()
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         plan = self.plan
         number, last, sent = 0, float("-inf"), self._order
         with (
@@ -177,7 +177,7 @@ class ClientMailbox:
             while not self._is_closing:
                 order = self._order
                 try:
-                    if time.monotonic() - last >= _BEAT_S or order != sent:
+                    if time.monotonic() - last >= _HEARTBEAT_S or order != sent:
                         number += 1
                         control.write(plan.mailbox[0], number, {"run": plan.run, "beat": number, "order": order})
                         sent, last = order, time.monotonic()

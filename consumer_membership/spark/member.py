@@ -100,7 +100,7 @@ class TaskMember:
         self._positions: dict[Partition, int] = {}
         #: Partitions that the sink has taken up to the end; they are not done until the commit has succeeded.
         self._reached: set[Partition] = set()
-        self._began_at = self._reported_at = self._asked_at = self._moved_at = time.monotonic()
+        self._began_at = self._reported_at = self._requested_at = self._moved_at = time.monotonic()
         self._reported_records = 0
         self._reported_owned: AbstractSet[object] = frozenset()
 
@@ -282,9 +282,9 @@ class TaskMember:
     def _check_other_members(self) -> None:
         """Without new records, check whether other members are done, or whether an end can no longer be reached."""
         now = time.monotonic()
-        if now - self._asked_at < OTHERS_S:
+        if now - self._requested_at < OTHERS_S:
             return
-        self._asked_at = now
+        self._requested_at = now
         left = self._bounds.left
         again = left & self._reached & self._mine
         if again:

@@ -36,9 +36,9 @@ _LOG = logging.getLogger("consumer_membership.spark.mirror")
 #: The interval at which a member polls and checks for offsets to commit.
 _POLL_S = 0.2
 #: After a change of the subscription, the assignment is complete within this many heartbeats.
-_BEATS = 4
+_HEARTBEATS = 4
 #: How long the last offsets are retried when a query ends, or the mirror is closed.
-_FAREWELL_S = 30.0
+_LEAVE_S = 30.0
 
 #: The characters that the Java client does not allow in an instance id.
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
@@ -210,13 +210,13 @@ class _MirroredGroup:
     def end(self) -> None:
         """Let the thread commit the last offsets and leave the group."""
         with self._lock:
-            self._ends_at = monotonic() + _FAREWELL_S
+            self._ends_at = monotonic() + _LEAVE_S
         self._comes.set()
 
     def join(self) -> None:
         """Wait for the end of the thread."""
         if self._thread is not None:
-            self._thread.join(2 * _FAREWELL_S)
+            self._thread.join(2 * _LEAVE_S)
 
     # ---- the thread ----
 
@@ -261,7 +261,7 @@ class _MirroredGroup:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = monotonic()
-        patience_s = _BEATS * (view.heartbeat_interval_s or 0.0)
+        patience_s = _HEARTBEATS * (view.heartbeat_interval_s or 0.0)
         self._note(others=self._short_since is not None and monotonic() - self._short_since > patience_s)
 
     def _note_error(self, message: Message | None, view: MembershipView) -> None:

@@ -32,7 +32,7 @@ _FIRST_RECORDS = 500
 _SLICE_S = 0.1
 #: After this time without a record, the state of the partitions is requested from the broker.
 _CHECK_AFTER_S = 3.0
-_ASK_S = 10.0
+_REQUEST_TIMEOUT_S = 10.0
 
 _EOF = KafkaError._PARTITION_EOF
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
@@ -269,7 +269,7 @@ class RangeReading:
     def _check_range(self, partition: Partition) -> bool:
         """Check whether one range still exists; return False without a response."""
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), _ASK_S)
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), _REQUEST_TIMEOUT_S)
         except KafkaException as failed:
             if failed.args[0].code() in _GONE:
                 cause = "the topic was deleted during the read"

@@ -98,16 +98,16 @@ class ReaderMember:
         self.subscribe(topics)
         self._thread.start()
         deadline = monotonic() + timeout_s
-        asked_at = 0.0
+        requested_at = 0.0
         while (now := monotonic()) < deadline:
             view = self.view()
             if view.state is MemberState.STABLE and view.owned:
                 if view.owned.keys() >= everything:
                     break
-                if now - asked_at > _DESCRIBE_S:
+                if now - requested_at > _DESCRIBE_S:
                     if not self._is_more_to_come(view):
                         break
-                    asked_at = monotonic()
+                    requested_at = monotonic()
             self._is_over.wait(_CHECK_EVERY_S)
         view = self.view()
         if not view.owned:
@@ -166,16 +166,16 @@ class ReaderMember:
 
     def logs(self, partitions: Iterable[Partition], committed: Mapping[Partition, int]) -> dict[Partition, LogBounds]:
         """Return the bounds of these logs; high watermarks are requested only if `committed` exceeds an end."""
-        asked = list(partitions)
-        firsts, ends = (log_offsets(self.consumer, asked, which) for which in (EARLIEST, LATEST))
+        requested = list(partitions)
+        firsts, ends = (log_offsets(self.consumer, requested, which) for which in (EARLIEST, LATEST))
         highs: dict[Partition, int] = {}
-        if any(committed.get(each, 0) > ends[each] for each in asked):
+        if any(committed.get(each, 0) > ends[each] for each in requested):
             try:
                 known = GroupAdmin(self._config).describe(self._group).partitions
             except MembershipError as refused:
                 raise TransportError(f"the ends of partitions could not be read: {refused}") from refused
             highs = {(each.topic, each.partition): each.end for each in known if each.end is not None}
-        return {each: LogBounds(firsts[each], ends[each], highs.get(each, ends[each])) for each in asked}
+        return {each: LogBounds(firsts[each], ends[each], highs.get(each, ends[each])) for each in requested}
 
     def commit(self, offsets: Mapping[Partition, int], taken_at: Mapping[Partition, int]) -> None:
         """Commit these offsets, if every partition of `taken_at` is still owned since its epoch there.

@@ -469,7 +469,7 @@ class FakeCluster:
     def remove_members(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResults | Refused:
         """Remove members as an administrator does, and answer the requests of members that wait for them."""
         request = LeaveGroup(members=tuple(members))
-        *released, removed = self.coordinator.ask("administrator", group_id, request, self.engine.now())
+        *released, removed = self.coordinator.process("administrator", group_id, request, self.engine.now())
         self._release(released)
         if not isinstance(removed.answer, LeaveResults | Refused):
             raise InternalError(f"the coordinator answered a removal with {removed.answer}")
@@ -483,7 +483,7 @@ class FakeCluster:
         """Return the next random number below 1."""
         return self._random.random()
 
-    def ask(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
+    def send(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
         """Send the request to a node."""
         order = exchange.order
         refusal = self._injected(exchange, group_id)
@@ -491,7 +491,7 @@ class FakeCluster:
             self.engine.soon(partial(exchange.answer, refusal))
             return
         request = request_of(order, exchange.protocol)
-        self._release(self.coordinator.ask(exchange, group_id, request, self.engine.now(), node_id=node_id))
+        self._release(self.coordinator.process(exchange, group_id, request, self.engine.now(), node_id=node_id))
         self._end_moves(group_id)
 
     def _injected(self, exchange: FakeExchange, group_id: str) -> Refused | CommitResults | None:

@@ -131,14 +131,14 @@ class _GroupRequests:
         group_id: str,  # noqa: ARG002 - one broker coordinates all groups
         what: str,  # noqa: ARG002 - for messages of connections
         timeout_s: float,
-        ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
+        request: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
     ) -> AnswerT:
-        """Return the result of `ask`, after the coordinator has loaded its groups."""
+        """Return the result of `request`, after the coordinator has loaded its groups."""
         engine = self._cluster.engine
         began_at = engine.now()
         if not engine.await_change(lambda: not self._coordinator.is_loading(engine.now()), timeout_s):
             raise BrokerRefusal(broker_error(ErrorCode.coordinator_load_in_progress), retriable=True)
-        return await ask(self._broker, timeout_s - (engine.now() - began_at))
+        return await request(self._broker, timeout_s - (engine.now() - began_at))
 
     # ---- groups ----
 

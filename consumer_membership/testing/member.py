@@ -109,7 +109,7 @@ class MemberCluster(Protocol):
     def jitter(self) -> float:
         """Return the next random number below 1."""
 
-    def ask(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
+    def send(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
         """Send the request to a node; `exchange.answer` receives the response, now or later."""
 
     def look_up(self, topics: frozenset[str], *, may_create: bool) -> frozenset[str]:
@@ -348,7 +348,7 @@ class FakeMember:
         if self._has_stopped:
             return
         exchange = FakeExchange(self, order, self._member.protocol)
-        self._cluster.ask(exchange, group_id, node_id)
+        self._cluster.send(exchange, group_id, node_id)
         if not exchange.is_over:
             patience_s = order.rebalance_timeout_s + _PATIENCE_S if isinstance(order, SendJoin) else _PATIENCE_S
             self._engine.later(patience_s, exchange.give_up)

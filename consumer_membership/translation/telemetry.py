@@ -49,7 +49,7 @@ class Compression(Enum):
 class TelemetryState(Enum):
     """The state of the session; see the table in this module."""
 
-    ASKS = "asks"
+    AWAITS_SUBSCRIPTION = "asks"
     ASKING = "asking"
     PUSHES = "pushes"
     PUSHING = "pushing"
@@ -74,13 +74,13 @@ class MetricsSubscription:
     is_delta: bool
     compression: Compression
 
-    def wants(self, name: str) -> bool:
+    def includes(self, name: str) -> bool:
         """Return whether this metric is subscribed."""
         return any(name.startswith(prefix) for prefix in self.prefixes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskSubscription:
+class RequestSubscription:
     """Send GetTelemetrySubscriptions; without an id the broker assigns one."""
 
     client_instance_id: UUID | None
@@ -94,24 +94,24 @@ class PushMetrics:
     is_last: bool = False
 
 
-TelemetryOrder: TypeAlias = AskSubscription | PushMetrics
+TelemetryOrder: TypeAlias = RequestSubscription | PushMetrics
 
 
 class _Remedy(Enum):
     """The reaction to an error."""
 
-    ASK_AT_ONCE = "request the subscription now"
-    ASK_LATER = "request the subscription after the interval"
+    REQUEST_AT_ONCE = "request the subscription now"
+    REQUEST_LATER = "request the subscription after the interval"
     END = "end"
 
 
 #: KIP-714, "Error handling"; other errors end the session, as in Java's client.
 _REMEDIES: Mapping[int, _Remedy] = MappingProxyType(
     {
-        ErrorCode.unknown_subscription_id: _Remedy.ASK_AT_ONCE,
-        ErrorCode.unsupported_compression_type: _Remedy.ASK_AT_ONCE,
-        ErrorCode.telemetry_too_large: _Remedy.ASK_LATER,
-        ErrorCode.throttling_quota_exceeded: _Remedy.ASK_LATER,
+        ErrorCode.unknown_subscription_id: _Remedy.REQUEST_AT_ONCE,
+        ErrorCode.unsupported_compression_type: _Remedy.REQUEST_AT_ONCE,
+        ErrorCode.telemetry_too_large: _Remedy.REQUEST_LATER,
+        ErrorCode.throttling_quota_exceeded: _Remedy.REQUEST_LATER,
     }
 )
 
@@ -125,7 +125,7 @@ class TelemetrySession:
     def __init__(
         self, now: Instant, *, jitter: Callable[[], float], compressions: frozenset[Compression] = frozenset()
     ) -> None:
-        self.state = _S.ASKS
+        self.state = _S.AWAITS_SUBSCRIPTION
         #: The id of this client for the receivers of its metrics; None: no broker has assigned one.
         self.client_instance_id: UUID | None = None
         #: Why the session ended before the client; None: it did not, or no broker offers it.
@@ -147,15 +147,15 @@ class TelemetrySession:
 
     def next_deadline(self) -> Instant | None:
         """When `due` has a request; None: not before a response, or never."""
-        return self._at if self.state in (_S.ASKS, _S.PUSHES) else None
+        return self._at if self.state in (_S.AWAITS_SUBSCRIPTION, _S.PUSHES) else None
 
     def due(self, now: Instant) -> TelemetryOrder | None:
         """Return the request to send now, or None."""
         if now < self._at:
             return None
-        if self.state is _S.ASKS:
+        if self.state is _S.AWAITS_SUBSCRIPTION:
             self.state = _S.ASKING
-            return AskSubscription(client_instance_id=self.client_instance_id)
+            return RequestSubscription(client_instance_id=self.client_instance_id)
         if self.state is _S.PUSHES and self._subscription is not None:
             self.state = _S.PUSHING
             return PushMetrics(subscription=self._subscription)
@@ -193,7 +193,7 @@ class TelemetrySession:
             share = FIRST_SHARE + FIRST_SPREAD * self._jitter()
             self._wait(_S.PUSHES, interval_s * share, answer.throttle_time_ms, now)
         else:
-            self._wait(_S.ASKS, interval_s, answer.throttle_time_ms, now)
+            self._wait(_S.AWAITS_SUBSCRIPTION, interval_s, answer.throttle_time_ms, now)
 
     def pushed(self, answer: Message, now: Instant) -> bool:
         """Take in the response to a push; return whether the broker has the metrics."""
@@ -212,7 +212,7 @@ class TelemetrySession:
     def failed(self, now: Instant) -> None:
         """Note that there was no response: the same request follows after the interval, to any available broker."""
         if self.state is _S.ASKING:
-            self._wait(_S.ASKS, self._interval_s, 0, now)
+            self._wait(_S.AWAITS_SUBSCRIPTION, self._interval_s, 0, now)
         elif self.state is _S.PUSHING:
             self._wait(_S.PUSHES, self._interval_s, 0, now)
 
@@ -221,7 +221,7 @@ class TelemetrySession:
         if self._subscription is None:
             self.state = _S.OVER
         elif not self.is_over:
-            self._wait(_S.ASKS, self._interval_s, 0, now)
+            self._wait(_S.AWAITS_SUBSCRIPTION, self._interval_s, 0, now)
 
     @property
     def _interval_s(self) -> float:
@@ -236,10 +236,10 @@ class TelemetrySession:
         if code == ErrorCode.unsupported_compression_type and self._subscription is not None:
             self._compressions.discard(self._subscription.compression)
         match _REMEDIES.get(code, _Remedy.END):
-            case _Remedy.ASK_AT_ONCE:
-                self._wait(_S.ASKS, 0.0, throttle_ms, now)
-            case _Remedy.ASK_LATER:
-                self._wait(_S.ASKS, self._interval_s, throttle_ms, now)
+            case _Remedy.REQUEST_AT_ONCE:
+                self._wait(_S.AWAITS_SUBSCRIPTION, 0.0, throttle_ms, now)
+            case _Remedy.REQUEST_LATER:
+                self._wait(_S.AWAITS_SUBSCRIPTION, self._interval_s, throttle_ms, now)
             case _Remedy.END:
                 self.state = _S.OVER
                 if code != ErrorCode.unsupported_version:
@@ -261,7 +261,7 @@ def _name(code: int) -> str:
 # ---- the two requests -----------------------------------------------------------------------------------------------
 
 
-def ask_subscription(versions: BrokerVersions, order: AskSubscription) -> Call:
+def subscription_request(versions: BrokerVersions, order: RequestSubscription) -> Call:
     """Return the call of this order.
 
     Raises:

@@ -71,13 +71,13 @@ class _Checker:
         event = entry.event
         match event:
             case HeartbeatAnswered():
-                beat = self._sent.pop(event.request_id, None)
-                if beat is not None and not beat.is_leave:
-                    self._answered(number, entry.at, beat, event)
+                heartbeat = self._sent.pop(event.request_id, None)
+                if heartbeat is not None and not heartbeat.is_leave:
+                    self._answered(number, entry.at, heartbeat, event)
             case HeartbeatRejected():
-                beat = self._sent.pop(event.request_id, None)
-                if beat is not None and event.error.code == _FENCED_MEMBER_EPOCH:
-                    self._fenced(number, entry.at, beat)
+                heartbeat = self._sent.pop(event.request_id, None)
+                if heartbeat is not None and event.error.code == _FENCED_MEMBER_EPOCH:
+                    self._fenced(number, entry.at, heartbeat)
                 self._states = None
             case HeartbeatFailed():
                 self._sent.pop(event.request_id, None)
@@ -94,21 +94,21 @@ class _Checker:
     def _find(self, number: int, at: Instant, text: str) -> None:
         self.findings.append(Finding(number=number, at=at, text=text))
 
-    def _answered(self, number: int, at: Instant, beat: Heartbeat, answer: HeartbeatAnswered) -> None:
-        if beat.member_epoch == JOIN_EPOCH:
+    def _answered(self, number: int, at: Instant, heartbeat: Heartbeat, answer: HeartbeatAnswered) -> None:
+        if heartbeat.member_epoch == JOIN_EPOCH:
             self.responses += 1
             self._joined(number, at, answer)
             return
         if self._states is None:
             return
         self.responses += 1
-        following = [after for state in self._states for after in _following(state, beat, answer)]
+        following = [after for state in self._states for after in _following(state, heartbeat, answer)]
         if not following:
             known = ", ".join(_described(state) for state in self._states)
             self._find(
                 number,
                 at,
-                f"the response to {_described_beat(beat)} has epoch {answer.member_epoch} and "
+                f"the response to {_described_heartbeat(heartbeat)} has epoch {answer.member_epoch} and "
                 f"{_described_assignment(answer.assignment)}; possible before: {known}",
             )
             self._states = None
@@ -134,30 +134,31 @@ class _Checker:
         )
         self._states = [member, replace(member.copy(), standing=Standing.UNRELEASED)]
 
-    def _fenced(self, number: int, at: Instant, beat: Heartbeat) -> None:
-        if self._states and all(state.epoch == beat.member_epoch for state in self._states):
+    def _fenced(self, number: int, at: Instant, heartbeat: Heartbeat) -> None:
+        if self._states and all(state.epoch == heartbeat.member_epoch for state in self._states):
             self._find(
                 number,
                 at,
-                f"{_described_beat(beat)} was fenced, but the broker's epoch can only be {beat.member_epoch}",
+                f"{_described_heartbeat(heartbeat)} was fenced, but the broker's epoch can only be "
+                f"{heartbeat.member_epoch}",
             )
 
 
-def _following(state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered) -> Iterator[ConsumerMember]:
+def _following(state: ConsumerMember, heartbeat: Heartbeat, answer: HeartbeatAnswered) -> Iterator[ConsumerMember]:
     """Yield the states after a heartbeat in this state that are consistent with the response."""
     assignment = frozenset(state.assigned) if answer.assignment is None else answer.assignment
-    for reconciliation in _reconciliations(state, beat, answer, assignment):
+    for reconciliation in _reconciliations(state, heartbeat, answer, assignment):
         after = state.copy()
         if reconciliation is not None:
             reconciliation.apply(after)
-        has_assignment = beat.is_full or after.assigned.keys() != state.assigned.keys()
+        has_assignment = heartbeat.is_full or after.assigned.keys() != state.assigned.keys()
         expected = frozenset(after.assigned) if has_assignment else None
         if after.epoch == answer.member_epoch and expected == answer.assignment:
             yield after
 
 
 def _reconciliations(
-    state: ConsumerMember, beat: Heartbeat, answer: HeartbeatAnswered, assignment: Assignment
+    state: ConsumerMember, heartbeat: Heartbeat, answer: HeartbeatAnswered, assignment: Assignment
 ) -> Iterator[Reconciliation | None]:
     """Yield all reconciliations that other members may have caused in this heartbeat; None: no reconciliation."""
     yield None
@@ -172,7 +173,7 @@ def _reconciliations(
                     yield Reconciliation(
                         target=target,
                         target_epoch=epoch,
-                        owned=beat.owned,
+                        owned=heartbeat.owned,
                         subscribed=lambda partition: partition in assignment,
                         subscription_changed=changed,
                         is_free=lambda partition: partition != _UNRELEASED,
@@ -191,9 +192,9 @@ def _described(state: ConsumerMember) -> str:
     return f"{parts}, {len(state.revoking)} to revoke" if state.revoking else parts
 
 
-def _described_beat(beat: Heartbeat) -> str:
-    owned = "" if beat.owned is None else f", owning {len(beat.owned)} partitions"
-    return f"a heartbeat of epoch {beat.member_epoch}{owned}"
+def _described_heartbeat(heartbeat: Heartbeat) -> str:
+    owned = "" if heartbeat.owned is None else f", owning {len(heartbeat.owned)} partitions"
+    return f"a heartbeat of epoch {heartbeat.member_epoch}{owned}"
 
 
 def _described_assignment(assignment: Assignment | None) -> str:

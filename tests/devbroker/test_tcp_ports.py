@@ -11,11 +11,11 @@ from consumer_membership.devbroker import BrokerUnavailableError
 from consumer_membership.devbroker.tcp_ports import (
     LOOPBACK,
     PortTakenError,
+    distinguish_taken_port,
     draw_ports,
     is_free,
     node_ports,
     retry_taken_ports,
-    taken_port_told_apart,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_retry_taken_ports_retries_after_bind_conflict() -> None:
     def start() -> str:
         attempts.append(1)
         if len(attempts) < 3:
-            with taken_port_told_apart():
+            with distinguish_taken_port():
                 raise BrokerUnavailableError("node 1 ended: Socket server failed to bind: Address already in use.")
         return "started"
 
@@ -81,7 +81,7 @@ def test_retry_taken_ports_does_not_retry_other_failures() -> None:
 
     def start() -> None:
         attempts.append(1)
-        with taken_port_told_apart():
+        with distinguish_taken_port():
             raise BrokerUnavailableError("node 1 ended: Invalid value -1 for configuration group.max.size")
 
     with pytest.raises(BrokerUnavailableError, match="Invalid value"):

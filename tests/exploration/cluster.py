@@ -99,7 +99,7 @@ class Cluster:
     def execute(self, envelope: Envelope) -> Answer | None:
         """Handle a request; return its answer, or None if the request has to wait."""
         waited = {*self.coordinator.waiting(), envelope.address}
-        released = self.coordinator.ask(envelope.address, envelope.group_id, envelope.request, 0.0)
+        released = self.coordinator.process(envelope.address, envelope.group_id, envelope.request, 0.0)
         if envelope.group_id == HELPER_GROUP:
             # The helper group has no members, and its offsets have no meaning.
             self.coordinator.journal.clear()

@@ -460,7 +460,7 @@ class Process:
 
     # ---- the clock ----
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Let the next heartbeat become due."""
         internals.make_heartbeat_due(self.member, SESSION_S)
         self.feed(TimePassed())

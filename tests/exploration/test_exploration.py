@@ -178,7 +178,7 @@ def test_canonical_process_does_not_change_by_another_rewrite(config: str) -> No
     process = settled(config)
     before = key_of(process)
     copy = fork(process)
-    copy.beat()
+    copy.heartbeat()
     copy.canonicalise()
     sent = key_of(copy)
     copy.canonicalise()

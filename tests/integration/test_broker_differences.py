@@ -40,7 +40,7 @@ class Member:
         self._group, self._topic, self._instance_id = group, topic, instance_id
         self._member_id = str(uuid.uuid4())
 
-    def beat(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
+    def heartbeat(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
         """Send one complete heartbeat."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GroupId(self._group),
@@ -67,7 +67,7 @@ def first_member(broker: Broker, topic: str, instance_id: str | None = None) -> 
     """Create a new group with its first member at a coordinator that already knows the new topic."""
     for _ in range(1000):
         member = Member(broker, group := unique("group"), topic, instance_id)
-        if partitions(member.beat(0)) == 2:
+        if partitions(member.heartbeat(0)) == 2:
             return group, member
     raise AssertionError("no first member was assigned the topic")
 
@@ -92,10 +92,10 @@ def test_returning_instance_joins_a_full_group_from_4_4_on(broker: Broker) -> No
     """KAFKA-20601: Brokers admit it since 4.4; before, its new member id counts as an additional member."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     group, former = first_member(broker, topic, "a")
-    assert Member(broker, group, topic, "b").beat(0).error_code is ErrorCode.none
-    assert Member(broker, group, topic, "c").beat(0).error_code is ErrorCode.group_max_size_reached
-    assert former.beat(-2).error_code is ErrorCode.none
-    code = Member(broker, group, topic, "a").beat(0).error_code
+    assert Member(broker, group, topic, "b").heartbeat(0).error_code is ErrorCode.none
+    assert Member(broker, group, topic, "c").heartbeat(0).error_code is ErrorCode.group_max_size_reached
+    assert former.heartbeat(-2).error_code is ErrorCode.none
+    code = Member(broker, group, topic, "a").heartbeat(0).error_code
     assert code is (ErrorCode.none if since(broker, "4.4") else ErrorCode.group_max_size_reached)
 
 
@@ -103,6 +103,6 @@ def test_emptied_group_is_assigned_at_once_except_on_4_3(broker: Broker) -> None
     """If the assignor waits for its interval, 4.3 also delays the first member that joins an emptied group."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     group, last = first_member(broker, topic)
-    assert last.beat(-1).error_code is ErrorCode.none
+    assert last.heartbeat(-1).error_code is ErrorCode.none
     waits = since(broker, "4.3") and not since(broker, "4.4")
-    assert partitions(Member(broker, group, topic).beat(0)) == (0 if waits else 2)
+    assert partitions(Member(broker, group, topic).heartbeat(0)) == (0 if waits else 2)

@@ -56,8 +56,8 @@ def everything_read(one: Worker, two: Worker) -> None:
 
 def heartbeat_answered(worker: Worker) -> None:
     """Wait for the response to one more heartbeat."""
-    beat = worker.consumer.membership().last_heartbeat_at or 0
-    worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > beat, "a heartbeat answered")
+    heartbeat = worker.consumer.membership().last_heartbeat_at or 0
+    worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > heartbeat, "a heartbeat answered")
 
 
 def group_in(number: int) -> str:

@@ -107,8 +107,8 @@ def test_guardian_does_not_leave_for_a_stopped_member(broker: Broker, topic: str
         assert two.report().owned == others.owned
         assert members(broker, group) == 2
         stopped.resume()
-        beats = one.report().heartbeats
-        wait_until(lambda: one.report().heartbeats >= beats + 3, "three heartbeats more")
+        heartbeats = one.report().heartbeats
+        wait_until(lambda: one.report().heartbeats >= heartbeats + 3, "three heartbeats more")
         assert one.report().owned == owned
         assert one.guardian_lines() == []
 
@@ -146,8 +146,8 @@ def test_killed_classic_static_member_keeps_its_partitions_for_its_replacement(
         first.kill()
         with ConsumerProcess(servers, group, topic, tmp_path / "again", group_instance_id="i", **classic) as again:
             assert again.settled(6).owned == owned
-            beats = other.report().heartbeats
-            wait_until(lambda: other.report().heartbeats >= beats + 3, "three heartbeats of the other")
+            heartbeats = other.report().heartbeats
+            wait_until(lambda: other.report().heartbeats >= heartbeats + 3, "three heartbeats of the other")
             assert other.log.read_text().count("assigned partitions") == before
 
 

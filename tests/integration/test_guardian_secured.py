@@ -87,8 +87,8 @@ def test_guardian_with_wrong_credentials_logs_the_refusal_and_ends(
         one.settled(12)
         guardian = one.guardian()
         one.set_credentials("alice", "hunter2")
-        beats = one.report().heartbeats
-        wait_until(lambda: one.report().heartbeats >= beats + 2, "two heartbeats")
+        heartbeats = one.report().heartbeats
+        wait_until(lambda: one.report().heartbeats >= heartbeats + 2, "two heartbeats")
         one.kill()
         wait_until(lambda: has_ended(guardian), "the guardian's end")
         (line,) = one.guardian_lines()

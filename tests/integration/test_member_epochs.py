@@ -97,7 +97,7 @@ def test_b09_member_with_an_outdated_epoch_is_fenced_and_rejoins(
 
         def is_fenced() -> bool:
             sender.topics = next(subscriptions)
-            sender.ask(sender.epoch, frozenset(coordinator.topic), is_full=True)
+            sender.call(sender.epoch, frozenset(coordinator.topic), is_full=True)
             return fenced.consumer.metrics().membership.fences > 0
 
         coordinator.until(is_fenced)
@@ -132,8 +132,8 @@ def test_b11_partitions_move_only_after_the_former_owner_acknowledged(coordinato
             assert is_revoking.wait(PATIENCE_S)
             second.wait(lambda w: w.consumer.membership().member_epoch > 0, "its epoch")
             repeated = second_sender(coordinator, first)
-            revoking = [repeated.beat(frozenset(coordinator.topic), is_full=True) for _ in range(2)]
-            waiting = [second_sender(coordinator, second).beat(NOTHING, is_full=True) for _ in range(2)]
+            revoking = [repeated.heartbeat(frozenset(coordinator.topic), is_full=True) for _ in range(2)]
+            waiting = [second_sender(coordinator, second).heartbeat(NOTHING, is_full=True) for _ in range(2)]
             assert revoking[0] == revoking[1]
             assert waiting[0] == waiting[1]
             assert (first.state, second.owned) == (MemberState.RECONCILE, frozenset())
@@ -154,7 +154,7 @@ def test_b10_repeated_complete_heartbeat_of_a_stable_member_changes_nothing(
         worker.settled(PARTITIONS)
         before = worker.consumer.membership()
         sender = second_sender(coordinator, worker)
-        answers = [sender.beat(ids_of(coordinator, worker), is_full=True) for _ in range(2)]
+        answers = [sender.heartbeat(ids_of(coordinator, worker), is_full=True) for _ in range(2)]
         assert answers[0] == answers[1]
         assert answers[0].member_epoch == before.member_epoch
         heard_at = worker.consumer.membership().last_heartbeat_at or 0.0

@@ -12,7 +12,13 @@ from consumer_membership.devbroker import SUPPORTED_VERSIONS
 from consumer_membership.devbroker.readiness import Probe
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
-from consumer_membership.testing.coordinators.exchanges import Beat, Joined, LeaveGroup, LeavingMember, Synced
+from consumer_membership.testing.coordinators.exchanges import (
+    ClassicHeartbeat,
+    Joined,
+    LeaveGroup,
+    LeavingMember,
+    Synced,
+)
 from consumer_membership.testing.coordinators.rules import RULES_4_4, Granted, Refused, Rules
 from tests.simulation.classic.rule_scene import join
 from tests.simulation.classic.scene import A, expect, sync
@@ -64,7 +70,7 @@ def test_librdkafka_ends_if_its_instance_id_is_held(coordinator: RealCoordinator
     errors: list[KafkaError] = []
 
     def has_failed() -> bool:
-        holder.beat()
+        holder.heartbeat()
         message = replacement.poll(0.1)
         errors.extend(error for error in [message.error() if message is not None else None] if error is not None)
         return bool(errors)
@@ -83,7 +89,7 @@ def test_transaction_is_accepted_only_with_the_member_s_current_epoch(coordinato
     epoch = former.epoch
     codes = [_code_of_transaction(coordinator, former, "m1", at) for at in (epoch, epoch - 1, epoch + 1)]
     assert codes == [0, code.ILLEGAL_GENERATION, code.ILLEGAL_GENERATION]
-    former.ask(-2)
+    former.call(-2)
     newest.has_all()
     codes = [_code_of_transaction(coordinator, newest, member_id, newest.epoch) for member_id in ("m1", "m2")]
     assert codes == [code.UNKNOWN_MEMBER_ID, 0]
@@ -99,7 +105,7 @@ def _code_of_transaction(coordinator: RealCoordinator[Rules], holder: Member, me
     )
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
-    holder.beat()
+    holder.heartbeat()
     metadata = pack_group_metadata(coordinator.group_id, epoch, member_id, "i")
     try:
         producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 1)], metadata, PATIENCE_S)
@@ -115,16 +121,16 @@ def test_static_member_that_converts_during_a_rebalance_leaves_partitions_unassi
 ) -> None:
     """KAFKA-21582: The coordinator computes no assignment for it until another member joins."""
     requests = (join(instance_id="i0"), join(instance_id="i1"))
-    first = expect(Joined, converting.ask(requests[0]))
+    first = expect(Joined, converting.call(requests[0]))
     converting.send("second", requests[1])
     wait_until(lambda: len(converting.members()) == 2, "the second member")
-    leader = expect(Joined, converting.ask(join(first.member_id, instance_id="i0")))
+    leader = expect(Joined, converting.call(join(first.member_id, instance_id="i0")))
     second = expect(Joined, converting.receive("second"))
     shares = {leader.member_id: A[:2], second.member_id: A[2:]}
-    expect(Synced, converting.ask(sync(leader, shares, instance_id="i0")))
-    converting.ask(LeaveGroup(members=(LeavingMember(second.member_id),)))
-    rebalancing = Beat(member_id=leader.member_id, generation=leader.generation, instance_id="i0")
-    assert converting.ask(rebalancing) == Refused(code.REBALANCE_IN_PROGRESS)
+    expect(Synced, converting.call(sync(leader, shares, instance_id="i0")))
+    converting.call(LeaveGroup(members=(LeavingMember(second.member_id),)))
+    rebalancing = ClassicHeartbeat(member_id=leader.member_id, generation=leader.generation, instance_id="i0")
+    assert converting.call(rebalancing) == Refused(code.REBALANCE_IN_PROGRESS)
     member = Member(converting, "m1", "i0")
     kept = frozenset(one for one in converting.topic if one.partition < 2)
     assert member.join().assignment == kept
@@ -143,7 +149,7 @@ def test_consumer_group_with_policy_disabled_refuses_classic_members_from_4_2_2_
     broker = broker_pool.shared(version, properties=SHORT_SESSIONS)
     coordinator = RealCoordinator(broker.bootstrap_servers, RULES_4_4)
     Member(coordinator, "m1").join()
-    answer = coordinator.ask(join(instance_id="i"))
+    answer = coordinator.call(join(instance_id="i"))
     if tuple(map(int, version.split("."))) >= (4, 2, 2):
         assert answer == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
     else:
@@ -157,7 +163,7 @@ def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_
         delete_topic(broker.bootstrap_servers, "__consumer_offsets")
 
         def is_not_yet() -> bool:
-            answer = coordinator.ask(JOIN)
+            answer = coordinator.call(JOIN)
             return isinstance(answer, Refused) and answer.code in NOT_YET
 
         # The coordinator learns of the deletion later than Metadata does.
@@ -165,4 +171,4 @@ def test_fresh_broker_is_not_coordinator_before_its_offsets_topic_exists(broker_
         assert is_not_yet()
         with Probe(broker.bootstrap_servers, PATIENCE_S) as probe:
             wait_until(lambda: probe.find_coordinator(coordinator.group_id)[0] == 0, "a coordinator")
-        wait_until(lambda: isinstance(coordinator.ask(JOIN), Granted), "a join that is answered")
+        wait_until(lambda: isinstance(coordinator.call(JOIN), Granted), "a join that is answered")

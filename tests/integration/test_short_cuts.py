@@ -104,9 +104,9 @@ def test_member_that_reconnects_within_its_session_keeps_its_place(members: tupl
     for member in members:
         member.proxy.heal()
     for member in members:
-        beats = member.proxy.passed[BEATS[protocol]]
+        heartbeats = member.proxy.passed[BEATS[protocol]]
         member.proxy.wait(
-            lambda member=member, beats=beats: member.proxy.passed[BEATS[protocol]] >= beats + 3,  # type: ignore[misc]
+            lambda member=member, heartbeats=heartbeats: member.proxy.passed[BEATS[protocol]] >= heartbeats + 3,  # type: ignore[misc]
             "heartbeats",
         )
     theirs, ours = members

@@ -342,8 +342,8 @@ def test_short_network_cut_changes_no_assignment_and_repeats_no_record(
         group.produce()
         proxy.heal(forgets=kind == "forgotten")
         victim.wait(lambda a: not group.missing_of(a.owned), "new records")
-        beats = proxy.passed[HEARTBEAT]
-        proxy.wait(lambda: proxy.passed[HEARTBEAT] >= beats + 3, "heartbeats")
+        heartbeats = proxy.passed[HEARTBEAT]
+        proxy.wait(lambda: proxy.passed[HEARTBEAT] >= heartbeats + 3, "heartbeats")
     assert victim.settled(6) == owned
     assert (victim.account.calls, victim.account.member_ids) == (known, ids)
     assert not [error for error in victim.account.errors if error["is_fatal"]]

@@ -132,12 +132,12 @@ class Scene:
         return [type(effect).__name__ for effect in self.last]
 
     @property
-    def beats(self) -> list[ef.Heartbeat]:
+    def heartbeats(self) -> list[ef.Heartbeat]:
         """All heartbeats so far."""
         return [order.heartbeat for order in self.all(ef.SendHeartbeat)]
 
     @property
-    def new_beats(self) -> list[ef.Heartbeat]:
+    def new_heartbeats(self) -> list[ef.Heartbeat]:
         """The last event's heartbeats."""
         return [order.heartbeat for order in self.new(ef.SendHeartbeat)]
 
@@ -185,10 +185,10 @@ class Scene:
             self.feed(ev.TimePassed())
         return self
 
-    def next_beat(self) -> ef.Heartbeat:
+    def next_heartbeat(self) -> ef.Heartbeat:
         """Let time pass until the next heartbeat is sent."""
-        before = len(self.beats)
-        return self.until(lambda scene: len(scene.beats) > before).beats[-1]
+        before = len(self.heartbeats)
+        return self.until(lambda scene: len(scene.heartbeats) > before).heartbeats[-1]
 
     # ---- the application ----
 
@@ -288,7 +288,7 @@ class Scene:
     def with_heartbeat_in_flight(self) -> Scene:
         """If no ordinary heartbeat is in flight, let time pass until one is sent."""
         if self.protocol.heartbeats.in_flight is None:
-            self.next_beat()
+            self.next_heartbeat()
         return self
 
     def target(self, epoch: int, *partitions: TopicIdPartition) -> Scene:

@@ -139,11 +139,11 @@ class OrderContract:
                 pass
 
     def _check_heartbeat(self, order: ef.SendHeartbeat, rest: tuple[ef.Effect, ...]) -> None:
-        beat = order.heartbeat
-        if beat.is_leave and beat.owned is not None:
+        heartbeat = order.heartbeat
+        if heartbeat.is_leave and heartbeat.owned is not None:
             goes_stale = any(isinstance(effect, ef.StateChanged) and effect.new is S.STALE for effect in rest)
             # After repeated fences, a dynamic member ends its old id and joins with a new one.
-            takes_new_id = self.state is S.FENCED and beat.member_id != self.scene.protocol.member_id
+            takes_new_id = self.state is S.FENCED and heartbeat.member_id != self.scene.protocol.member_id
             assert self.state is S.UNSUBSCRIBING or goes_stale or takes_new_id, f"a leave in {self.state}"
             if not goes_stale:
                 assert self.held == set(), "a leave before all partitions were released"
@@ -151,11 +151,11 @@ class OrderContract:
         assert self.state not in SILENT, f"a heartbeat in {self.state}"
         assert self.in_flight is None, "two ordinary heartbeats in flight"
         self.in_flight = order.request_id
-        if beat.member_epoch == JOIN_EPOCH:
-            assert beat.is_full, beat
-            assert beat.owned == frozenset(), beat
-        if beat.owned is not None:
-            stated = self.scene.context.ownership.named(beat.owned)
+        if heartbeat.member_epoch == JOIN_EPOCH:
+            assert heartbeat.is_full, heartbeat
+            assert heartbeat.owned == frozenset(), heartbeat
+        if heartbeat.owned is not None:
+            stated = self.scene.context.ownership.named(heartbeat.owned)
             message = f"the member reports {sorted(stated)}, the application holds {sorted(self.held)}"
             assert self.held <= stated, message
             if any(isinstance(effect, ef.StateChanged) and effect.old is S.ACK for effect in rest):

@@ -47,7 +47,7 @@ def scene_in(state: MemberState) -> Scene:
 
 def request_of(scene: Scene) -> int:
     """Return the request number of the latest heartbeat, or 1 if there was none."""
-    return scene.all(ef.SendHeartbeat)[-1].request_id if scene.beats else 1
+    return scene.all(ef.SendHeartbeat)[-1].request_id if scene.heartbeats else 1
 
 
 def attempt_of(scene: Scene) -> int:

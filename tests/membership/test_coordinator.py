@@ -81,7 +81,7 @@ def test_refused_lookup_is_raised_without_a_state_change() -> None:
     scene = Scene().subscribe("orders").poll().feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
     assert scene.new(RaiseToApplication) == [RaiseToApplication(problem=Problem.REFUSED, error=NOT_ALLOWED)]
     assert scene.state is MemberState.JOINING
-    assert scene.found().new_beats[0].member_epoch == 0
+    assert scene.found().new_heartbeats[0].member_epoch == 0
 
 
 def test_refused_lookup_fails_the_commits_that_wait_for_it() -> None:

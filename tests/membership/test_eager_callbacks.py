@@ -60,11 +60,11 @@ def test_eager_callbacks_assign_the_rest_when_a_partition_is_removed() -> None:
     scene = eager(A0, A1)
     since = len(scene.effects)
     scene.target(2, A0).finish().finish()
-    assert scene.new_beats == []
+    assert scene.new_heartbeats == []
     scene.offsets(7)
     assert scene.new(AssignPartitions)[0].offsets == dict.fromkeys(named(A0), 7)
     scene.finish()
-    assert [beat.owned for beat in scene.new_beats] == [{A0}]
+    assert [heartbeat.owned for heartbeat in scene.new_heartbeats] == [{A0}]
     assert steps(scene, since) == [
         ("PausePartitions", named(A0, A1)),
         ("RevokePartitions", named(A0, A1)),
@@ -84,7 +84,7 @@ def test_retained_partitions_stay_claimed_between_eager_callbacks() -> None:
     """A complete heartbeat between the callbacks claims A0, and the view shows it as owned."""
     scene = eager(A0, A1).target(2, A0).finish().finish()
     assert (scene.owned, scene.view.pending_revocation) == (named(A0), frozenset())
-    assert scene.with_heartbeat_in_flight().drop().found().next_beat().owned == {A0}
+    assert scene.with_heartbeat_in_flight().drop().found().next_heartbeat().owned == {A0}
 
 
 def test_pending_revocation_is_everything_until_eager_on_revoke_returns() -> None:

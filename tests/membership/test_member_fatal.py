@@ -30,10 +30,10 @@ S = MemberState
 def test_fatal_member_loses_everything_and_sends_no_heartbeat() -> None:
     """M90: A FATAL member loses all its partitions and never sends a heartbeat again, even if on_lost raises."""
     scene = fatal().finish(failed=True)
-    before = len(scene.beats)
+    before = len(scene.heartbeats)
     for _ in range(5):
         scene.after(100.0).poll()
-    assert (scene.state, scene.owned, len(scene.beats)) == (S.FATAL, frozenset(), before)
+    assert (scene.state, scene.owned, len(scene.heartbeats)) == (S.FATAL, frozenset(), before)
     assert scene.member.next_deadline() is None
 
 
@@ -99,7 +99,7 @@ def test_another_subscription_ends_the_fatal_error_of_a_refused_pattern() -> Non
     scene = refused_pattern().poll().subscribe(pattern="o.*")
     assert scene.state is S.FATAL
     scene.poll()
-    assert (scene.state, scene.beats[-1].pattern, scene.beats[-1].member_epoch) == (S.JOINING, "o.*", 0)
+    assert (scene.state, scene.heartbeats[-1].pattern, scene.heartbeats[-1].member_epoch) == (S.JOINING, "o.*", 0)
 
 
 def test_another_subscription_that_is_repeated_ends_the_fatal_error() -> None:
@@ -123,7 +123,7 @@ def test_group_not_found_makes_the_member_rejoin() -> None:
     scene = stable(A0).with_heartbeat_in_flight().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, raised(scene)) == (S.FENCED, [])
     scene.finish()
-    assert (scene.state, scene.with_heartbeat_in_flight().beats[-1].member_epoch) == (S.JOINING, 0)
+    assert (scene.state, scene.with_heartbeat_in_flight().heartbeats[-1].member_epoch) == (S.JOINING, 0)
 
 
 def test_group_not_found_is_fatal_for_a_join() -> None:

@@ -34,7 +34,7 @@ def test_fenced_member_loses_partitions_before_rejoining(error: BrokerError) -> 
     """M80: A fenced member calls on_lost before it joins again (STABLE -> FENCED -> on_lost -> JOINING)."""
     scene = stable(A0).fence(error)
     assert (scene.kinds, scene.state, scene.owned) == (["StateChanged", "LosePartitions"], S.FENCED, frozenset())
-    assert (scene.finish().state, scene.new_beats[0].member_epoch) == (S.JOINING, 0)
+    assert (scene.finish().state, scene.new_heartbeats[0].member_epoch) == (S.JOINING, 0)
 
 
 def test_fence_drops_a_running_reconciliation() -> None:
@@ -63,7 +63,7 @@ def test_fence_while_giving_up_partitions_completes_the_leave() -> None:
     """M83: A fence before the leave is sent completes the leave without a leave heartbeat."""
     scene = unsubscribing().fence()
     assert scene.new(LeaveCompleted) == [LeaveCompleted()]
-    assert [beat for beat in scene.beats if beat.is_leave] == []
+    assert [heartbeat for heartbeat in scene.heartbeats if heartbeat.is_leave] == []
 
 
 def test_subscription_after_a_fenced_leave_joins_again() -> None:
@@ -81,7 +81,7 @@ def test_fence_while_the_leave_is_in_flight_ends_the_membership() -> None:
     scene = unsubscribing().with_heartbeat_in_flight()
     ordinary = scene.request_id
     scene.finish().finish()
-    assert scene.beats[-1].is_leave
+    assert scene.heartbeats[-1].is_leave
     scene.reject(Verdict.REJOIN, FENCED_EPOCH, request_id=ordinary)
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
@@ -89,7 +89,7 @@ def test_fence_while_the_leave_is_in_flight_ends_the_membership() -> None:
 def test_fence_without_partitions_rejoins_without_on_lost() -> None:
     """M85: A fenced member without partitions rejoins immediately, without on_lost."""
     scene = stable().fence()
-    assert (scene.all(LosePartitions), scene.state, scene.new_beats[0].member_epoch) == ([], S.JOINING, 0)
+    assert (scene.all(LosePartitions), scene.state, scene.new_heartbeats[0].member_epoch) == ([], S.JOINING, 0)
 
 
 def test_fence_during_the_first_on_assign_loses_the_partitions_being_assigned() -> None:
@@ -101,7 +101,7 @@ def test_fence_during_the_first_on_assign_loses_the_partitions_being_assigned() 
 def test_fenced_member_sends_its_join_only_after_on_lost() -> None:
     """M86: A fenced member sends nothing before on_lost has returned, and joins as soon as it has."""
     scene = fenced().after(60.0).poll()
-    assert (scene.state, scene.beats[-1].member_epoch) == (S.FENCED, 1)
+    assert (scene.state, scene.heartbeats[-1].member_epoch) == (S.FENCED, 1)
     assert scene.finish().kinds == ["StateChanged", "SendHeartbeat"]
 
 

@@ -29,34 +29,34 @@ from tests.membership.outcomes import errors_of
 
 def test_configured_assignor_is_sent_with_the_join() -> None:
     """M01: The join names the configured remote assignor. Without one, the broker uses its default."""
-    assert joining(assignor="range").beats[0].assignor == "range"
-    assert joining().beats[0].assignor is None
+    assert joining(assignor="range").heartbeats[0].assignor == "range"
+    assert joining().heartbeats[0].assignor is None
 
 
 def test_member_without_instance_id_is_dynamic() -> None:
     """M02: A member without an instance id is dynamic."""
     scene = stable(A0)
     assert (scene.view.instance_id, scene.member.settings.is_static) == (None, False)
-    assert {beat.instance_id for beat in scene.beats} == {None}
+    assert {heartbeat.instance_id for heartbeat in scene.heartbeats} == {None}
 
 
 def test_instance_id_is_sent_with_every_heartbeat() -> None:
     """Every heartbeat of a static member carries the instance id, also the leave (protocol 2.2)."""
     scene = stable(A0, instance_id="i").leave().settle()
-    assert {beat.instance_id for beat in scene.beats} == {"i"}
+    assert {heartbeat.instance_id for heartbeat in scene.heartbeats} == {"i"}
 
 
 def test_rack_id_is_sent_with_the_join_and_absent_by_default() -> None:
     """M03: The join carries the configured rack; by default there is none."""
-    assert joining(rack_id="r1").beats[0].rack_id == "r1"
-    assert joining().beats[0].rack_id is None
+    assert joining(rack_id="r1").heartbeats[0].rack_id == "r1"
+    assert joining().heartbeats[0].rack_id is None
 
 
 def test_fence_resets_the_epoch_and_keeps_the_member_id() -> None:
     """M05: A fence resets the epoch to 0 and keeps the member id; the next join owns an empty list."""
     scene = fenced().finish()
-    beat = scene.new_beats[0]
-    assert (beat.member_id, beat.member_epoch, beat.owned) == ("member-1", 0, frozenset())
+    heartbeat = scene.new_heartbeats[0]
+    assert (heartbeat.member_id, heartbeat.member_epoch, heartbeat.owned) == ("member-1", 0, frozenset())
 
 
 def test_repeatedly_fenced_dynamic_member_takes_a_new_id() -> None:
@@ -67,7 +67,7 @@ def test_repeatedly_fenced_dynamic_member_takes_a_new_id() -> None:
     scene = joining()
     for _ in range(3):
         scene.fence()
-    assert scene.next_beat().member_id == "member-2"
+    assert scene.next_heartbeat().member_id == "member-2"
 
 
 def test_former_member_id_leaves_the_group() -> None:
@@ -75,9 +75,9 @@ def test_former_member_id_leaves_the_group() -> None:
     scene = joining()
     for _ in range(2):
         scene.fence()
-    assert not any(beat.is_leave for beat in scene.beats)
-    leaves = [beat for beat in scene.fence().beats if beat.is_leave]
-    assert [(beat.member_id, beat.member_epoch) for beat in leaves] == [("member-1", LEAVE_EPOCH)]
+    assert not any(heartbeat.is_leave for heartbeat in scene.heartbeats)
+    leaves = [heartbeat for heartbeat in scene.fence().heartbeats if heartbeat.is_leave]
+    assert [(heartbeat.member_id, heartbeat.member_epoch) for heartbeat in leaves] == [("member-1", LEAVE_EPOCH)]
 
 
 def test_repeatedly_fenced_static_member_keeps_its_id() -> None:
@@ -85,7 +85,7 @@ def test_repeatedly_fenced_static_member_keeps_its_id() -> None:
     scene = joining(instance_id="i")
     for _ in range(4):
         scene.fence()
-    assert scene.next_beat().member_id == "member-1"
+    assert scene.next_heartbeat().member_id == "member-1"
 
 
 def test_repeated_fences_are_spaced_by_a_backoff() -> None:
@@ -133,8 +133,8 @@ def test_view_shows_no_epoch_after_leaving() -> None:
 
 def test_leave_epoch_distinguishes_static_from_dynamic() -> None:
     """M09: A dynamic member leaves with -1, a static one with -2."""
-    assert leaving().beats[-1].member_epoch == -1
-    assert leaving(instance_id="i").beats[-1].member_epoch == -2
+    assert leaving().heartbeats[-1].member_epoch == -1
+    assert leaving(instance_id="i").heartbeats[-1].member_epoch == -2
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_leave_epoch_distinguishes_static_from_dynamic() -> None:
 def test_leave_epoch_of_each_option(instance_id: str | None, option: LeaveOption, epochs: list[int]) -> None:
     """M10, H24: Each leave option has the leave epoch of KIP-1092; a dynamic member that remains sends nothing."""
     scene = stable(A0, instance_id=instance_id).leave(option).settle()
-    assert [beat.member_epoch for beat in scene.beats if beat.is_leave] == epochs
+    assert [heartbeat.member_epoch for heartbeat in scene.heartbeats if heartbeat.is_leave] == epochs
     assert scene.state is MemberState.UNSUBSCRIBED
 
 
@@ -185,8 +185,10 @@ def test_view_shows_the_epoch_at_which_each_partition_was_assigned() -> None:
 def test_epoch_zero_request_is_full_and_owns_nothing() -> None:
     """Every request at epoch 0, also a repeated one, is complete and owns an empty list, never null."""
     scene = joining().drop().found()
-    repeated = scene.next_beat()
-    assert [(beat.member_epoch, beat.is_full, beat.owned) for beat in (scene.beats[0], repeated)] == [
+    repeated = scene.next_heartbeat()
+    assert [
+        (heartbeat.member_epoch, heartbeat.is_full, heartbeat.owned) for heartbeat in (scene.heartbeats[0], repeated)
+    ] == [
         (0, True, frozenset()),
         (0, True, frozenset()),
     ]

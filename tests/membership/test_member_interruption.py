@@ -61,9 +61,9 @@ def test_same_target_after_a_fence_is_reconciled_in_full() -> None:
 def test_topic_names_during_a_reconciliation_do_not_interrupt_it() -> None:
     """M75: A running attempt ends with its own partitions and is acknowledged; the newly resolved partitions follow."""
     scene = stable(A0).target(2, A0, A1, B0).offsets().resolve(PAYMENTS).finish()
-    assert [beat.owned for beat in scene.new_beats] == [{A0, A1}]
+    assert [heartbeat.owned for heartbeat in scene.new_heartbeats] == [{A0, A1}]
     scene.settle()
-    assert (scene.state, scene.owned, scene.beats[-1].owned) == (S.STABLE, named(A0, A1, B0), {A0, A1, B0})
+    assert (scene.state, scene.owned, scene.heartbeats[-1].owned) == (S.STABLE, named(A0, A1, B0), {A0, A1, B0})
 
 
 def test_newer_target_does_not_interrupt_a_running_step() -> None:
@@ -73,7 +73,7 @@ def test_newer_target_does_not_interrupt_a_running_step() -> None:
     scene.target(3, A0, A1, A2)
     assert (scene.new_steps, scene.state) == ([], S.RECONCILE)
     scene.finish(step=revoke)
-    assert [beat.owned for beat in scene.new_beats] == [{A0}]
+    assert [heartbeat.owned for heartbeat in scene.new_heartbeats] == [{A0}]
     assert scene.settle().owned == named(A0, A1, A2)
 
 
@@ -87,7 +87,7 @@ def test_target_that_changes_back_is_acknowledged_again() -> None:
     """A target that changes to B and back to A before B was started acknowledges A again (Java's local epoch)."""
     scene = stable(A0, A1, auto_commit=False)
     scene.target(2, A0).target(3, A0, A1).finish().finish().settle()
-    assert (scene.state, scene.beats[-1].owned) == (S.STABLE, {A0, A1})
+    assert (scene.state, scene.heartbeats[-1].owned) == (S.STABLE, {A0, A1})
 
 
 def test_leave_ends_a_running_reconciliation() -> None:
@@ -117,7 +117,7 @@ def test_member_that_left_during_a_reconciliation_joins_without_leftovers() -> N
     scene = adding().leave().settle()
     assert scene.new(LeaveCompleted) == [LeaveCompleted()]
     scene.subscribe("orders").poll()
-    assert (scene.beats[-1].member_epoch, scene.beats[-1].owned, scene.beats[-1].member_id) == (
+    assert (scene.heartbeats[-1].member_epoch, scene.heartbeats[-1].owned, scene.heartbeats[-1].member_id) == (
         0,
         frozenset(),
         "member-1",
@@ -132,7 +132,7 @@ def test_attempt_that_ends_after_the_rejoin_acknowledges_nothing() -> None:
     scene.finish()
     assert scene.state is S.STALE
     scene.finish().answer(4, [A0])
-    assert (scene.state, scene.new_beats) == (S.RECONCILE, [])
+    assert (scene.state, scene.new_heartbeats) == (S.RECONCILE, [])
 
 
 def test_fence_in_any_phase_leaves_only_on_lost_outstanding() -> None:

@@ -31,7 +31,7 @@ def test_first_assignment_is_reconciled_and_acknowledged() -> None:
         (S.RECONCILE, S.ACK),
         (S.ACK, S.STABLE),
     ]
-    assert (scene.owned, scene.beats[-1].owned) == (named(A0, A1), {A0, A1})
+    assert (scene.owned, scene.heartbeats[-1].owned) == (named(A0, A1), {A0, A1})
 
 
 def test_first_assignment_is_fetched_from_its_committed_offsets() -> None:
@@ -51,7 +51,11 @@ def test_first_empty_assignment_is_reconciled() -> None:
 def test_first_empty_assignment_ends_stable_after_its_acknowledgement() -> None:
     """M22: The acknowledgement of an empty first assignment owns an empty list."""
     scene = joining().answer(1, []).finish()
-    assert (scene.state, scene.new_beats[0].member_epoch, scene.new_beats[0].owned) == (S.STABLE, 1, frozenset())
+    assert (scene.state, scene.new_heartbeats[0].member_epoch, scene.new_heartbeats[0].owned) == (
+        S.STABLE,
+        1,
+        frozenset(),
+    )
 
 
 def test_first_empty_assignment_calls_on_assign() -> None:
@@ -86,41 +90,46 @@ def test_poll_without_subscription_joins_nothing() -> None:
 def test_subscription_of_a_member_keeps_its_state() -> None:
     """M26: A member whose subscription changes keeps its state and sends the new subscription in a heartbeat."""
     scene = stable(A0).subscribe("orders", "invoices").poll()
-    assert (scene.state, scene.beats[-1].topics) == (S.STABLE, ("invoices", "orders"))
+    assert (scene.state, scene.heartbeats[-1].topics) == (S.STABLE, ("invoices", "orders"))
 
 
 def test_changed_subscription_is_sent_at_once() -> None:
     """A changed subscription is sent without waiting for the interval, unlike in Java."""
     scene = stable(A0).after(0.01).subscribe("invoices")
-    assert scene.new_beats[0].topics == ("invoices",)
+    assert scene.new_heartbeats[0].topics == ("invoices",)
 
 
 def test_repeating_a_changed_subscription_keeps_it_urgent() -> None:
     """Repeating a subscription while a heartbeat is in flight keeps it urgent."""
     scene = stable(A0).with_heartbeat_in_flight().subscribe("invoices").subscribe("invoices").answer()
-    assert [beat.topics for beat in scene.new_beats] == [("invoices",)]
+    assert [heartbeat.topics for heartbeat in scene.new_heartbeats] == [("invoices",)]
 
 
 def test_subscription_without_matching_topics_joins() -> None:
     """The broker resolves a pattern, so a member whose pattern matches nothing still joins (KAFKA-18095)."""
-    beat = Scene().subscribe(pattern="o.*").poll().found().beats[0]
-    assert (beat.topics, beat.pattern, beat.is_full) == ((), "o.*", True)
+    heartbeat = Scene().subscribe(pattern="o.*").poll().found().heartbeats[0]
+    assert (heartbeat.topics, heartbeat.pattern, heartbeat.is_full) == ((), "o.*", True)
 
 
 def test_join_waits_for_the_coordinator() -> None:
     """The member looks up the coordinator once and sends the join as soon as it is known."""
     scene = Scene().subscribe("orders").poll()
-    assert (scene.kinds, scene.new_beats) == (["StateChanged", "FindCoordinator"], [])
+    assert (scene.kinds, scene.new_heartbeats) == (["StateChanged", "FindCoordinator"], [])
     assert scene.poll().after(1.0).all(FindCoordinator) == scene.all(FindCoordinator)[:1]
-    assert (scene.found().new_beats[0].member_epoch, scene.view.coordinator) == (0, COORDINATOR)
+    assert (scene.found().new_heartbeats[0].member_epoch, scene.view.coordinator) == (0, COORDINATOR)
 
 
 def test_join_answer_without_assignment_is_followed_by_a_full_join() -> None:
     """After a join response without an assignment the member stays JOINING and repeats the join after a backoff."""
     scene = joining().answer(3, None)
-    assert (scene.state, scene.new_beats) == (S.JOINING, [])
-    beat = scene.next_beat()
-    assert (beat.member_epoch, beat.is_full, beat.owned, round(scene.now - START, 3)) == (3, True, frozenset(), 0.1)
+    assert (scene.state, scene.new_heartbeats) == (S.JOINING, [])
+    heartbeat = scene.next_heartbeat()
+    assert (heartbeat.member_epoch, heartbeat.is_full, heartbeat.owned, round(scene.now - START, 3)) == (
+        3,
+        True,
+        frozenset(),
+        0.1,
+    )
 
 
 def test_join_answer_with_epoch_zero_or_less_is_not_adopted() -> None:
@@ -128,4 +137,4 @@ def test_join_answer_with_epoch_zero_or_less_is_not_adopted() -> None:
     for epoch in (0, -1, -2):
         scene = joining().answer(epoch, [A0])
         assert (scene.state, scene.view.member_epoch, scene.view.target) == (S.JOINING, 0, frozenset())
-        assert (scene.next_beat().member_epoch, scene.beats[-1].is_full) == (0, True)
+        assert (scene.next_heartbeat().member_epoch, scene.heartbeats[-1].is_full) == (0, True)

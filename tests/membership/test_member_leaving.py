@@ -53,7 +53,7 @@ DONE = [LeaveCompleted()]
 def test_stable_member_revokes_leaves_and_is_unsubscribed() -> None:
     """M100: The callbacks run, then the leave with -1 is sent, and its response makes the member UNSUBSCRIBED."""
     scene = stable(A0).leave().finish(at(3, A0)).committed().finish()
-    assert (scene.state, scene.new_beats[0].member_epoch, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBING, -1, [])
+    assert (scene.state, scene.new_heartbeats[0].member_epoch, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBING, -1, [])
     scene.answer(-1)
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
@@ -69,7 +69,7 @@ def test_leave_pauses_commits_and_revokes() -> None:
 def test_leave_is_sent_after_on_revoke_raised() -> None:
     """M101: A member whose on_revoke raises still leaves the group."""
     scene = unsubscribing().finish().finish(failed=True)
-    assert (scene.new_beats[0].is_leave, scene.owned) == (True, frozenset())
+    assert (scene.new_heartbeats[0].is_leave, scene.owned) == (True, frozenset())
 
 
 def test_second_leave_changes_nothing() -> None:
@@ -77,7 +77,10 @@ def test_second_leave_changes_nothing() -> None:
     scene = unsubscribing()
     assert scene.leave().last == ()
     scene.finish().finish().leave().answer(-1)
-    assert (len(scene.all(RevokePartitions)), [beat.member_epoch for beat in scene.beats if beat.is_leave]) == (1, [-1])
+    assert (
+        len(scene.all(RevokePartitions)),
+        [heartbeat.member_epoch for heartbeat in scene.heartbeats if heartbeat.is_leave],
+    ) == (1, [-1])
     assert scene.all(LeaveCompleted) == DONE
 
 
@@ -87,9 +90,9 @@ def test_second_leave_changes_nothing() -> None:
 def test_leave_is_repeated_if_a_sent_join_has_no_answer(verdict: Verdict, error: BrokerError) -> None:
     """M111: An unanswered join may arrive after the leave, so a member that is reported as unknown leaves once more."""
     scene = joining().drop().found().leave()
-    assert scene.new_beats[0].is_leave
+    assert scene.new_heartbeats[0].is_leave
     assert scene.reject(verdict, error).new(LeaveCompleted) == []
-    assert scene.until(lambda scene: bool(scene.new_beats)).new_beats[0].is_leave
+    assert scene.until(lambda scene: bool(scene.new_heartbeats)).new_heartbeats[0].is_leave
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
@@ -98,12 +101,12 @@ def test_repeated_leave_completes_in_time() -> None:
     scene = joining().drop().found().leave()
     since = scene.now
     while not scene.new(LeaveCompleted):
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
         else:
             scene.until(lambda scene: bool(scene.last))
     assert scene.now - since == LEAVE_ANSWER_S
-    assert 3 < sum(beat.is_leave for beat in scene.beats) < 30
+    assert 3 < sum(heartbeat.is_leave for heartbeat in scene.heartbeats) < 30
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
@@ -119,14 +122,14 @@ def test_leave_is_repeated_only_after_a_join_that_was_sent(is_sent: bool) -> Non
 def test_leave_at_once_waits_for_no_callback_and_no_commit(scene: Scene) -> None:
     """An application whose close() was interrupted runs no callbacks, so the leave is sent without them."""
     scene.commit(3, A0).feed(LeaveRequested(at_once=True))
-    assert [beat.member_epoch for beat in scene.new_beats] == [-1]
+    assert [heartbeat.member_epoch for heartbeat in scene.new_heartbeats] == [-1]
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
 def test_leave_at_once_is_sent_once() -> None:
     """A leave in flight is not repeated, and the member waits for its response."""
     scene = leaving().feed(LeaveRequested(at_once=True))
-    assert (scene.new_beats, scene.new(LeaveCompleted)) == ([], [])
+    assert (scene.new_heartbeats, scene.new(LeaveCompleted)) == ([], [])
     assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
@@ -134,7 +137,7 @@ def test_leave_after_an_answered_join_is_not_repeated() -> None:
     """M111: After the response to a join no join is in flight."""
     scene = joining().answer(1, []).leave().settle()
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
-    assert (scene.state, sum(beat.is_leave for beat in scene.beats)) == (S.UNSUBSCRIBED, 1)
+    assert (scene.state, sum(heartbeat.is_leave for heartbeat in scene.heartbeats)) == (S.UNSUBSCRIBED, 1)
 
 
 def test_leave_outside_the_group_completes_at_once() -> None:
@@ -165,9 +168,9 @@ def test_fenced_member_that_left_and_subscribed_joins_after_on_lost() -> None:
 def test_stale_member_leaves_without_a_heartbeat() -> None:
     """M105: A STALE member has already sent its leave, so unsubscribe() completes immediately."""
     scene = stale()
-    before = len(scene.beats)
+    before = len(scene.heartbeats)
     assert (scene.leave().new(LeaveCompleted), scene.state) == (DONE, S.UNSUBSCRIBED)
-    assert (scene.finish().poll().state, len(scene.beats)) == (S.UNSUBSCRIBED, before)
+    assert (scene.finish().poll().state, len(scene.heartbeats)) == (S.UNSUBSCRIBED, before)
 
 
 def test_answered_leave_completes() -> None:
@@ -187,7 +190,7 @@ def test_refused_leave_completes(verdict: Verdict, error: BrokerError) -> None:
 def test_leave_with_a_broken_connection_completes(retriable: bool) -> None:  # noqa: FBT001
     """M107: A leave whose connection breaks is not repeated."""
     scene = leaving().drop(retriable=retriable)
-    assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
+    assert (scene.state, scene.new(LeaveCompleted), scene.new_heartbeats) == (S.UNSUBSCRIBED, DONE, [])
 
 
 def test_leave_without_an_answer_completes_in_time() -> None:
@@ -230,7 +233,7 @@ def test_leaving_member_heartbeats_while_its_callbacks_run() -> None:
     scene = unsubscribing()
     epochs = []
     for _ in range(3):
-        epochs.append(scene.next_beat().member_epoch)
+        epochs.append(scene.next_heartbeat().member_epoch)
         scene.answer()
     assert epochs == [1, 1, 1]
 
@@ -238,7 +241,7 @@ def test_leaving_member_heartbeats_while_its_callbacks_run() -> None:
 def test_member_that_sent_no_join_leaves_without_a_request() -> None:
     """A member that has not sent its join completes a leave without a request."""
     scene = Scene().subscribe("orders").poll().leave()
-    assert (scene.state, scene.kinds, scene.beats) == (
+    assert (scene.state, scene.kinds, scene.heartbeats) == (
         S.UNSUBSCRIBED,
         ["StateChanged", "StateChanged", "LeaveCompleted"],
         [],
@@ -248,7 +251,7 @@ def test_member_that_sent_no_join_leaves_without_a_request() -> None:
 def test_member_whose_join_is_in_flight_sends_a_leave() -> None:
     """The client creates the member id, so a leave before the join's response leaves no stale member (KIP-1082)."""
     scene = joining().leave()
-    assert (scene.state, scene.new_beats[0].member_epoch, scene.new_steps) == (S.UNSUBSCRIBING, -1, [])
+    assert (scene.state, scene.new_heartbeats[0].member_epoch, scene.new_steps) == (S.UNSUBSCRIBING, -1, [])
 
 
 def test_leave_is_sent_while_another_heartbeat_is_in_flight() -> None:
@@ -256,7 +259,7 @@ def test_leave_is_sent_while_another_heartbeat_is_in_flight() -> None:
     scene = stable(A0).with_heartbeat_in_flight()
     ordinary = scene.request_id
     scene.leave().finish().finish()
-    assert scene.new_beats[0].is_leave
+    assert scene.new_heartbeats[0].is_leave
     assert scene.answer(1, [A0, A1], request_id=ordinary).last == ()
     assert scene.state is S.UNSUBSCRIBING
 
@@ -264,8 +267,8 @@ def test_leave_is_sent_while_another_heartbeat_is_in_flight() -> None:
 def test_leave_waits_for_commits_of_the_membership() -> None:
     """The coordinator accepts no commits after the leave, so the leave waits for commits requested before it."""
     scene = stable(A0).commit(7, A0).leave().finish().finish()
-    assert scene.new_beats == []
-    assert (scene.committed().new_beats[0].is_leave, errors_of(scene)) == (True, {1: None})
+    assert scene.new_heartbeats == []
+    assert (scene.committed().new_heartbeats[0].is_leave, errors_of(scene)) == (True, {1: None})
 
 
 def test_commit_that_is_retried_while_leaving_keeps_its_partitions() -> None:
@@ -279,7 +282,7 @@ def test_leave_waits_a_bounded_time_for_commits() -> None:
     """The leave waits for an unanswered commit for `leave_timeout_s` at most."""
     scene = stable(A0, leave_timeout_s=3.0).commit(7, A0).leave()
     asked_at = scene.now
-    scene.finish().finish().until(lambda s: any(beat.is_leave for beat in s.new_beats))
+    scene.finish().finish().until(lambda s: any(heartbeat.is_leave for heartbeat in s.new_heartbeats))
     assert round(scene.now - asked_at, 3) == 3.0
 
 
@@ -292,13 +295,13 @@ def test_leave_without_coordinator_completes_in_time() -> None:
     scene.feed(CoordinatorLost(reason="closed")).leave()
     asked_at = scene.now
     scene.finish().finish().until(lambda s: s.state is S.UNSUBSCRIBED)
-    assert (round(scene.now - asked_at, 3), scene.new(LeaveCompleted), scene.new_beats) == (3.0, DONE, [])
+    assert (round(scene.now - asked_at, 3), scene.new(LeaveCompleted), scene.new_heartbeats) == (3.0, DONE, [])
 
 
 def test_leave_is_sent_as_soon_as_the_coordinator_is_found() -> None:
     """H23: If the coordinator is found in time, the leave is sent immediately."""
     scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
-    assert scene.found().new_beats[0].is_leave
+    assert scene.found().new_heartbeats[0].is_leave
 
 
 def test_leave_does_not_wait_after_a_refused_lookup() -> None:
@@ -361,7 +364,7 @@ def test_group_not_found_while_leaving_ends_the_membership() -> None:
 def test_dynamic_member_that_remains_revokes_its_partitions_and_sends_nothing() -> None:
     """H24: REMAIN ends the membership in the client only."""
     scene = stable(A0).leave(LeaveOption.REMAIN).finish().finish()
-    assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
+    assert (scene.state, scene.new(LeaveCompleted), scene.new_heartbeats) == (S.UNSUBSCRIBED, DONE, [])
 
 
 def test_subscribe_during_a_leave_joins_after_it() -> None:

@@ -22,15 +22,15 @@ def partly_resolved(**settings: object) -> Scene:
 
 def acknowledgements(scene: Scene) -> int:
     """Return how often the member reported its partitions."""
-    return sum(beat.owned is not None for beat in scene.beats)
+    return sum(heartbeat.owned is not None for heartbeat in scene.heartbeats)
 
 
 def test_resolved_partitions_are_assigned_first_and_the_rest_when_the_name_arrives() -> None:
     """M50: The member assigns and acknowledges A while B has no name; B's name completes the same target."""
     scene = partly_resolved()
-    assert (scene.state, scene.beats[-1].owned, scene.view.unresolved) == (S.RECONCILE, {A0}, 1)
+    assert (scene.state, scene.heartbeats[-1].owned, scene.view.unresolved) == (S.RECONCILE, {A0}, 1)
     scene.resolve(PAYMENTS).offsets().finish()
-    assert (scene.state, scene.beats[-1].owned, scene.view.unresolved) == (S.STABLE, {A0, B0}, 0)
+    assert (scene.state, scene.heartbeats[-1].owned, scene.view.unresolved) == (S.STABLE, {A0, B0}, 0)
 
 
 def test_late_metadata_completes_the_assignment() -> None:
@@ -115,7 +115,7 @@ def test_partial_acknowledgement_is_made_once_for_a_target() -> None:
     before = acknowledgements(scene)
     for _ in range(10):
         scene.resolve().after(0.5).poll()
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.answer()
     assert acknowledgements(scene) == before
 
@@ -140,7 +140,7 @@ def test_target_without_the_unresolved_topic_ends_stable_without_callbacks() -> 
     scene.target(2, A0)
     assert scene.state is S.STABLE
     assert len([e for e in scene.effects if isinstance(e, AssignPartitions | PausePartitions)]) == steps
-    assert scene.beats[-1].owned == {A0}
+    assert scene.heartbeats[-1].owned == {A0}
 
 
 def test_topic_recreated_under_its_old_name_is_another_topic() -> None:

@@ -30,7 +30,7 @@ S = MemberState
 def expired(scene: Scene) -> tuple[MemberState, list[int]]:
     """Return the state after the poll interval, and the epochs of the heartbeats that the timeout caused."""
     scene.after(MAX_POLL_S)
-    return scene.state, [beat.member_epoch for beat in scene.new_beats]
+    return scene.state, [heartbeat.member_epoch for heartbeat in scene.new_heartbeats]
 
 
 def test_poll_timeout_while_reconciling_leaves() -> None:
@@ -59,17 +59,17 @@ def test_poll_timeout_of_a_member_without_an_epoch_sends_nothing() -> None:
     scene = stable(A0).fence()
     scene.now += MAX_POLL_S
     scene.finish()
-    assert (scene.state, scene.new_beats) == (S.STALE, [])
+    assert (scene.state, scene.new_heartbeats) == (S.STALE, [])
 
 
 def test_stale_member_sends_nothing_until_it_recovers() -> None:
     """M124: A STALE member sends no heartbeat; the application's next poll joins again at epoch 0."""
     scene = stale()
-    before = len(scene.beats)
+    before = len(scene.heartbeats)
     scene.after(50.0)
-    assert (len(scene.beats), scene.member.next_deadline()) == (before, None)
+    assert (len(scene.heartbeats), scene.member.next_deadline()) == (before, None)
     scene.finish()
-    assert (scene.state, scene.new_beats[0].member_epoch) == (S.JOINING, 0)
+    assert (scene.state, scene.new_heartbeats[0].member_epoch) == (S.JOINING, 0)
 
 
 def test_stale_member_without_partitions_rejoins_at_the_next_poll() -> None:
@@ -117,7 +117,7 @@ def test_poll_timeout_does_not_affect_a_leaving_member() -> None:
     scene = unsubscribing()
     for _ in range(70):
         scene.after(10.0)
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.answer()
     assert scene.state is S.UNSUBSCRIBING
 

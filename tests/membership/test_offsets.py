@@ -52,7 +52,7 @@ def next_commit(scene: Scene) -> CommitOffsets:
         assert deadline is not None
         scene.now = max(scene.now, deadline)
         scene.poll()
-        if scene.new_beats:
+        if scene.new_heartbeats:
             orders = scene.all(CommitOffsets)
             scene.answer()
             if len(scene.all(CommitOffsets)) > len(orders):
@@ -358,7 +358,7 @@ def request_for_positions(scene: Scene) -> int:
         assert deadline is not None
         scene.now = max(scene.now, deadline)
         scene.poll()
-        if scene.new_beats and not scene.new(CollectPositions):
+        if scene.new_heartbeats and not scene.new(CollectPositions):
             scene.answer()
     return scene.new(CollectPositions)[0].commit_id
 
@@ -393,7 +393,7 @@ def test_interval_pauses_until_another_record_is_delivered(*, delivered_meanwhil
     scene.feed(PositionsReported(commit_id=number, offsets={}, until_next_record=True))
     for _ in range(10):
         scene.after(1.0).poll()
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.answer()
     assert len(scene.all(CollectPositions)) == 1 + delivered_meanwhile
 
@@ -413,7 +413,7 @@ def test_positions_have_one_request_in_flight() -> None:
     scene = stable(A0)
     for _ in range(30):
         scene.after(1.0).poll()
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.answer()
     assert len(scene.all(CollectPositions)) == 1
 

@@ -263,18 +263,18 @@ class Peers(RuleBasedStateMachine):
     @rule(assignment=assignments, bump=strategies.integers(0, 2))
     def grants_a_heartbeat(self, assignment: frozenset[TopicIdPartition] | None, bump: int) -> None:
         order = self.heartbeats.pop()
-        beat = order.heartbeat
-        if beat.is_leave:
-            epoch = beat.member_epoch
+        heartbeat = order.heartbeat
+        if heartbeat.is_leave:
+            epoch = heartbeat.member_epoch
         else:
-            epoch = beat.member_epoch + max(bump, int(beat.member_epoch == 0))
-            assignment = assignment or frozenset() if beat.is_full else assignment
+            epoch = heartbeat.member_epoch + max(bump, int(heartbeat.member_epoch == 0))
+            assignment = assignment or frozenset() if heartbeat.is_full else assignment
         self.feed(
             ev.HeartbeatAnswered(
                 request_id=order.request_id,
                 member_epoch=epoch,
                 heartbeat_interval_s=5.0,
-                assignment=None if beat.is_leave else assignment,
+                assignment=None if heartbeat.is_leave else assignment,
             )
         )
 
@@ -473,13 +473,13 @@ class Peers(RuleBasedStateMachine):
 
     def answer_heartbeat(self, order: ef.SendHeartbeat) -> None:
         """Answer a full heartbeat with two partitions, and any other heartbeat without a new assignment."""
-        beat = order.heartbeat
+        heartbeat = order.heartbeat
         self.feed(
             ev.HeartbeatAnswered(
                 request_id=order.request_id,
-                member_epoch=beat.member_epoch if beat.is_leave else max(1, beat.member_epoch),
+                member_epoch=heartbeat.member_epoch if heartbeat.is_leave else max(1, heartbeat.member_epoch),
                 heartbeat_interval_s=5.0,
-                assignment=frozenset({A0, B0}) if beat.is_full else None,
+                assignment=frozenset({A0, B0}) if heartbeat.is_full else None,
             )
         )
 

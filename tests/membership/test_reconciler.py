@@ -87,7 +87,10 @@ def test_added_partition_is_not_owned_before_on_assign_ended() -> None:
     A complete heartbeat claims it nevertheless: otherwise the coordinator would treat it as revoked.
     """
     scene = adding()
-    assert (scene.owned, scene.with_heartbeat_in_flight().drop().found().next_beat().owned) == (named(A0), {A0, A1})
+    assert (scene.owned, scene.with_heartbeat_in_flight().drop().found().next_heartbeat().owned) == (
+        named(A0),
+        {A0, A1},
+    )
 
 
 def test_added_partition_stays_unowned_after_on_assign_raised() -> None:
@@ -176,7 +179,7 @@ def test_revocation_comes_before_assignment_and_one_acknowledgement_ends_both() 
         "AssignPartitions",
         "Acknowledge",
     ]
-    assert (scene.step.attempt, scene.beats[-1].owned) == (attempt, {A0, A2})
+    assert (scene.step.attempt, scene.heartbeats[-1].owned) == (attempt, {A0, A2})
 
 
 def test_revocation_does_not_proceed_without_polls() -> None:
@@ -184,7 +187,7 @@ def test_revocation_does_not_proceed_without_polls() -> None:
     scene = revoking()
     for _ in range(20):
         scene.after(1.0)
-        if scene.new_beats:
+        if scene.new_heartbeats:
             scene.answer()
     assert (scene.state, scene.all(CommitOffsets), scene.all(RevokePartitions)) == (S.RECONCILE, [], [])
 
@@ -192,7 +195,7 @@ def test_revocation_does_not_proceed_without_polls() -> None:
 def test_callbacks_run_one_after_the_other_before_the_acknowledgement() -> None:
     """M40: on_assign is called after on_revoke has ended, and the acknowledgement follows on_assign."""
     scene = stable(A0).target(2, A1).finish()
-    assert (scene.kinds, scene.new_beats) == (["RevokePartitions"], [])
+    assert (scene.kinds, scene.new_heartbeats) == (["RevokePartitions"], [])
     assert scene.finish().kinds == ["FetchCommitted"]
     assert scene.offsets().kinds == ["AssignPartitions"]
     assert scene.finish().kinds[:2] == ["StateChanged", "SendHeartbeat"]
@@ -202,7 +205,7 @@ def test_offsets_stored_in_on_revoke_are_committed_before_the_acknowledgement() 
     """Offsets that on_revoke stored are committed before another member may read the partition."""
     scene = revoking().finish().finish(at(9, A1))
     assert (scene.kinds, scene.new(CommitOffsets)[0].offsets) == (["CommitOffsets"], at(9, A1))
-    assert scene.committed().new_beats[0].owned == {A0}
+    assert scene.committed().new_heartbeats[0].owned == {A0}
 
 
 def test_offsets_stored_in_a_slow_on_revoke_are_committed() -> None:
@@ -217,7 +220,7 @@ def test_raising_on_revoke_assigns_and_acknowledges_nothing() -> None:
     """M41: An on_revoke that raises leaves the member RECONCILE; nothing is assigned or acknowledged."""
     scene = stable(A0).target(2, A1).finish().finish(failed=True)
     assert (scene.state, scene.last, scene.owned) == (S.RECONCILE, (), named(A0))
-    assert scene.with_heartbeat_in_flight().drop().found().next_beat().owned == {A0}
+    assert scene.with_heartbeat_in_flight().drop().found().next_heartbeat().owned == {A0}
 
 
 def test_raising_on_revoke_is_called_again_at_the_next_poll() -> None:

@@ -157,7 +157,7 @@ def test_new_match_of_a_pattern_speeds_up_the_heartbeats() -> None:
     for names in (("orders",), ("orders", "payments"), ("orders", "orders-2")):
         before = len(requested(scene))
         while len(requested(scene)) == before:
-            scene.next_beat()
+            scene.next_heartbeat()
             scene.answer()
         answer(scene, *names)
         spacings.append(scene.protocol.heartbeats.spacing_s(scene.now, holds=True))
@@ -264,7 +264,7 @@ def test_blacklisted_topic_is_raised_and_never_requested() -> None:
     """To the application a topic in topic.blacklist does not exist, and the view names the reason."""
     subscription = Subscription(topics=frozenset({"payments"}), blacklisted=frozenset({"orders"}))
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
-    assert (requested(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
+    assert (requested(scene), scene.heartbeats[0].topics) == ([{"payments"}], ("payments",))
     assert raised(answer(scene, "payments", "orders")) == [("orders", 3)]
     assert (
         scene.answer(1, []).settle().view.waits_for_text

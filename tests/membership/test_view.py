@@ -249,7 +249,7 @@ def test_lease_is_not_renewed_by_an_unanswered_or_refused_heartbeat() -> None:
     scene = stable(A0)
     until = scene.view.lease_until
     scene.with_heartbeat_in_flight().drop()
-    scene.found().next_beat()
+    scene.found().next_heartbeat()
     assert scene.reject(Verdict.RETRY, LOADING).view.lease_until == until
 
 

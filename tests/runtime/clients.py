@@ -96,7 +96,7 @@ def node(broker: ScriptedBroker, node_id: int = 1) -> BrokerAddress:
     return BrokerAddress(node_id=node_id, host=host, port=port)
 
 
-def beat(epoch: int = 5, request_id: int = 1, pattern: str | None = None) -> SendHeartbeat:
+def heartbeat(epoch: int = 5, request_id: int = 1, pattern: str | None = None) -> SendHeartbeat:
     """Return a heartbeat order."""
     return SendHeartbeat(request_id=request_id, heartbeat=Heartbeat(member_id="m", member_epoch=epoch, pattern=pattern))
 

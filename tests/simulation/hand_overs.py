@@ -85,9 +85,14 @@ class HandOvers:
                 case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
                     check(is_newest, f"{process.name} requests a hand-over although it was in the group before")
                     self._announcement_ordered(process, seen, announcement)
-                case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH:
-                    is_reserved = beat.instance_id == seen.instance_id and self._simulation.now < seen.reserved_until
-                    check(not is_reserved, f"{process.name} takes '{beat.instance_id}' back before its successor came")
+                case SendHeartbeat(heartbeat=heartbeat) if heartbeat.member_epoch == JOIN_EPOCH:
+                    is_reserved = (
+                        heartbeat.instance_id == seen.instance_id and self._simulation.now < seen.reserved_until
+                    )
+                    check(
+                        not is_reserved,
+                        f"{process.name} takes '{heartbeat.instance_id}' back before its successor came",
+                    )
                 case _:
                     pass
 

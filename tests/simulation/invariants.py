@@ -109,9 +109,9 @@ class _Record:
     invariants: ProcessInvariants = field(default_factory=ProcessInvariants)
     #: Partitions whose on_assign has returned, and whose on_revoke or on_lost has not been called.
     open: set[TopicPartition] = field(default_factory=set)
-    beats: deque[Instant] = field(default_factory=deque)
+    heartbeats: deque[Instant] = field(default_factory=deque)
     descriptions: deque[Instant] = field(default_factory=deque)
-    beat_count: int = 0
+    heartbeat_count: int = 0
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
     #: For each subscription time of this process and each holder that it released: when the application of the holder
@@ -147,7 +147,7 @@ class Invariants:
 
     def beats_of(self, process: Process) -> int:
         """How many heartbeats a process has sent, without leaves."""
-        return self._records[process].beat_count
+        return self._records[process].heartbeat_count
 
     def is_excused(self, process: object) -> bool:
         """Whether other processes may hold this process's partitions without its knowledge."""
@@ -204,9 +204,9 @@ class Invariants:
     def coordinator_acted(self, order: MemberOrder, answer: Answer | None) -> None:
         """End the excuse of a member whose handled request gives it partitions again."""
         match order, answer:
-            case SendHeartbeat(heartbeat=beat), Granted() if beat.member_epoch == JOIN_EPOCH:
-                self.hand_overs.joined(beat.instance_id or "", beat.member_id)
-                for process, invariants in self._of(beat.member_id):
+            case SendHeartbeat(heartbeat=heartbeat), Granted() if heartbeat.member_epoch == JOIN_EPOCH:
+                self.hand_overs.joined(heartbeat.instance_id or "", heartbeat.member_id)
+                for process, invariants in self._of(heartbeat.member_id):
                     if process.state is MemberState.JOINING:
                         invariants.is_excused = False
             case SendSync(), Synced():
@@ -317,14 +317,14 @@ class Invariants:
             match effect:
                 case StateChanged():
                     self.state_changes.append((self._simulation.now, process))
-                case SendHeartbeat(heartbeat=beat) if not beat.is_leave or beat.owned is None:
-                    record.beat_count += not beat.is_leave
-                    self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
-                    if beat.is_leave:
-                        self._asked_later_s(process, beat.member_id)
+                case SendHeartbeat(heartbeat=heartbeat) if not heartbeat.is_leave or heartbeat.owned is None:
+                    record.heartbeat_count += not heartbeat.is_leave
+                    self._count(process, record.heartbeats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
+                    if heartbeat.is_leave:
+                        self._asked_later_s(process, heartbeat.member_id)
                 case SendClassicHeartbeat():
-                    record.beat_count += 1
-                    self._count(process, record.beats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
+                    record.heartbeat_count += 1
+                    self._count(process, record.heartbeats, MOST_HEARTBEATS_PER_S, "sent {} heartbeats")
                 case DescribeGroup():
                     is_asking = process.settings.conflict_policy is ConflictPolicy.HAND_OVER
                     most = MOST_DESCRIPTIONS_OF_RELEASES_PER_S if is_asking else MOST_DESCRIPTIONS_PER_S

@@ -290,9 +290,11 @@ class Process:
 
         Before some joins the runtime describes the group, which delays the heartbeat.
         """
-        simulation, protocol, beat = self.simulation, self.member.protocol, order.heartbeat
-        is_join = beat.member_epoch == JOIN_EPOCH
-        looks = not order.is_consumer_group and (order.refuse_conversion or (is_join and beat.instance_id is not None))
+        simulation, protocol, heartbeat = self.simulation, self.member.protocol, order.heartbeat
+        is_join = heartbeat.member_epoch == JOIN_EPOCH
+        looks = not order.is_consumer_group and (
+            order.refuse_conversion or (is_join and heartbeat.instance_id is not None)
+        )
 
         def write() -> None:
             try:
@@ -307,7 +309,7 @@ class Process:
         def begin() -> None:
             simulation.after(2 * simulation.faults.latency_s if looks else 0.0, lambda: self.run(write))
 
-        turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=beat.is_leave)
+        turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=heartbeat.is_leave)
 
     def _exchange_announcement(self, order: ReadAnnouncements | WriteAnnouncement) -> None:
         """Send a request to the coordinator of the helper group."""

@@ -314,13 +314,13 @@ class ProcessInvariants:
         if state is _S.UNSUBSCRIBING and not goes_stale:
             check(not self.reported, f"{name} leaves before its application gave up {sorted(self.reported)}")
 
-    def _sent(self, process: ObservedProcess, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
+    def _sent(self, process: ObservedProcess, heartbeat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
         """Check a heartbeat that a KIP-848 member sends."""
         name = process.name
-        if beat.is_leave and beat.owned is not None:
-            if state is _S.FENCED and beat.member_id != internals.consumer(process.member).member_id:
+        if heartbeat.is_leave and heartbeat.owned is not None:
+            if state is _S.FENCED and heartbeat.member_id != internals.consumer(process.member).member_id:
                 # A dynamic member continues with another member id, and holds no partition any more.
-                check(beat.instance_id is None, f"{name}, a static member, takes another member id")
+                check(heartbeat.instance_id is None, f"{name}, a static member, takes another member id")
                 check(
                     not self.reported,
                     f"{name} takes another member id although its application holds {sorted(self.reported)}",
@@ -331,19 +331,19 @@ class ProcessInvariants:
         check(state not in SILENT, f"{name} sends a heartbeat in state {state}")
         check(not self.is_out, f"{name} sends a heartbeat while another heartbeat is in flight")
         self.is_out = True
-        if beat.is_leave:
+        if heartbeat.is_leave:
             # A leave on behalf of the holder; the member waits for its answer, as with any heartbeat.
-            is_release = state is _S.JOINING and (beat.member_epoch == LEAVE_STATIC_EPOCH or self.was_full)
-            check(is_release, f"{name} releases {beat} in state {state}")
-        elif beat.member_epoch == JOIN_EPOCH:
-            check(beat.is_full and beat.owned == frozenset(), f"{name} joins with {beat}")
-        elif beat.owned is not None:
-            self._stated(process, beat, beat.owned, state)
+            is_release = state is _S.JOINING and (heartbeat.member_epoch == LEAVE_STATIC_EPOCH or self.was_full)
+            check(is_release, f"{name} releases {heartbeat} in state {state}")
+        elif heartbeat.member_epoch == JOIN_EPOCH:
+            check(heartbeat.is_full and heartbeat.owned == frozenset(), f"{name} joins with {heartbeat}")
+        elif heartbeat.owned is not None:
+            self._stated(process, heartbeat, heartbeat.owned, state)
 
-    def _stated(self, process: ObservedProcess, beat: Heartbeat, owned: Assignment, state: MemberState) -> None:
+    def _stated(self, process: ObservedProcess, heartbeat: Heartbeat, owned: Assignment, state: MemberState) -> None:
         """Check the owned partitions in a heartbeat: without unfinished assignments, with unfinished revocations."""
         name = process.name
-        check(beat.member_epoch > JOIN_EPOCH, f"{name} states what it owns at epoch {beat.member_epoch}")
+        check(heartbeat.member_epoch > JOIN_EPOCH, f"{name} states what it owns at epoch {heartbeat.member_epoch}")
         stated, held = internals.named(process.member, owned), frozenset(process.application.held)
         check(held <= stated, f"{name} states that it owns {sorted(stated)}, and its application holds {sorted(held)}")
         extra = stated - self.reported

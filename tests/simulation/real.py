@@ -21,7 +21,7 @@ from consumer_membership.testing.coordinators.coordinator import Topic
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Describe,
@@ -206,7 +206,7 @@ def _call_of(group_id: str, request: Request) -> Call:
             names = (request.protocol_type, request.assignor)
             version = _SYNC_WITHOUT if names == (None, None) else _SYNC_WITH_PROTOCOL
             return Call(Api.SYNC_GROUP, version, _sync(group_id, request))
-        case Beat():
+        case ClassicHeartbeat():
             member = _member(group_id, request.member_id, request.instance_id)
             return Call(Api.HEARTBEAT, 4, member | {"generation_id": request.generation})
         case LeaveGroup():
@@ -228,19 +228,19 @@ def _call_of(group_id: str, request: Request) -> Call:
             assert_never(request)
 
 
-def _heartbeat(group_id: str, beat: Heartbeat) -> Fields:
-    timeout_s = beat.rebalance_timeout_s
+def _heartbeat(group_id: str, heartbeat: Heartbeat) -> Fields:
+    timeout_s = heartbeat.rebalance_timeout_s
     return {
         "group_id": group_id,
-        "member_id": beat.member_id,
-        "member_epoch": beat.member_epoch,
-        "instance_id": beat.instance_id,
-        "rack_id": beat.rack_id,
+        "member_id": heartbeat.member_id,
+        "member_epoch": heartbeat.member_epoch,
+        "instance_id": heartbeat.instance_id,
+        "rack_id": heartbeat.rack_id,
         "rebalance_timeout_ms": -1 if timeout_s is None else _ms(timeout_s),
-        "subscribed_topic_names": beat.topics,
-        "subscribed_topic_regex": beat.pattern,
-        "server_assignor": beat.assignor,
-        "topic_partitions": None if beat.owned is None else _by_id(beat.owned),
+        "subscribed_topic_names": heartbeat.topics,
+        "subscribed_topic_regex": heartbeat.pattern,
+        "server_assignor": heartbeat.assignor,
+        "topic_partitions": None if heartbeat.owned is None else _by_id(heartbeat.owned),
     }
 
 
@@ -315,7 +315,7 @@ def _answer_of(request: Request, message: Message) -> Answer:
             answer = _joined(message)
         case Sync():
             answer = _synced(message)
-        case Beat():
+        case ClassicHeartbeat():
             answer = Refused(message.error_code) if message.error_code else Alive()
         case LeaveGroup():
             codes = tuple(one.error_code for one in message.members)

@@ -270,8 +270,8 @@ class Run:
         }
         simulation.run(simulation.now + STEADY_S)
         check(not simulation.invariants.state_changes, f"states changed while nothing happened: {self._snapshot()}")
-        for process, beats in before.items():
-            sent = simulation.invariants.beats_of(process) - beats
+        for process, heartbeats in before.items():
+            sent = simulation.invariants.beats_of(process) - heartbeats
             most = STEADY_S / self.timing.heartbeat_s + 1
             check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {STEADY_S} s")
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {STEADY_S} s: too few")

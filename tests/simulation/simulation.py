@@ -170,7 +170,7 @@ class Simulation:
             return self.helper.handle(request_of(exchange.order, exchange.protocol), self.now, node_id=node_id)
         self.invariants.arrived(exchange)
         request = request_of(exchange.order, exchange.protocol)
-        released = self.coordinator.ask(exchange, GROUP, request, self.now, node_id=node_id)
+        released = self.coordinator.process(exchange, GROUP, request, self.now, node_id=node_id)
         self.release(released, asked=exchange)
         return next((one.answer for one in released if one.key is exchange), None)
 

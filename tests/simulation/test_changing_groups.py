@@ -13,7 +13,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Describe,
@@ -49,29 +49,29 @@ def refusal(answer: Answer) -> int:
 
 def classic_member(sut: Sut) -> Joined:
     """The only member of a stable classic group, which has committed."""
-    member_id = expect(MemberIdRequired, sut.ask(join())).member_id
-    joined = expect(Joined, sut.ask(join(member_id)))
-    expect(Synced, sut.ask(sync(joined)))
-    committed = sut.ask(Commit(member_id=member_id, generation=joined.generation, offsets=OFFSETS))
+    member_id = expect(MemberIdRequired, sut.call(join())).member_id
+    joined = expect(Joined, sut.call(join(member_id)))
+    expect(Synced, sut.call(sync(joined)))
+    committed = sut.call(Commit(member_id=member_id, generation=joined.generation, offsets=OFFSETS))
     assert committed == CommitResults(codes={FIRST: 0})
     return joined
 
 
 def consumer_member(sut: Sut) -> int:
     """The only member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
-    epoch = expect(Granted, sut.ask(JOIN)).member_epoch
-    assert sut.ask(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
+    epoch = expect(Granted, sut.call(JOIN)).member_epoch
+    assert sut.call(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
     return epoch
 
 
 def test_b22_classic_group_with_members_is_not_converted(either: Sut) -> None:
     """B22: A consumer protocol join gets GROUP_ID_NOT_FOUND, and so does a member with an outdated protocol."""
     joined = classic_member(either)
-    assert refusal(either.ask(JOIN)) == code.GROUP_ID_NOT_FOUND
-    assert refusal(either.ask(Heartbeat(member_id="m1", member_epoch=3))) == code.GROUP_ID_NOT_FOUND
-    assert refusal(either.ask(Describe())) == code.GROUP_ID_NOT_FOUND
+    assert refusal(either.call(JOIN)) == code.GROUP_ID_NOT_FOUND
+    assert refusal(either.call(Heartbeat(member_id="m1", member_epoch=3))) == code.GROUP_ID_NOT_FOUND
+    assert refusal(either.call(Describe())) == code.GROUP_ID_NOT_FOUND
     assert either.members() == {joined.member_id}
-    assert either.ask(READ) == COMMITTED
+    assert either.call(READ) == COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,24 @@ def test_b22_classic_group_with_members_is_not_converted(either: Sut) -> None:
 def test_b23_consumer_group_refuses_a_classic_member(either: Sut) -> None:
     """B23: A classic join gets INCONSISTENT_GROUP_PROTOCOL; other classic requests are treated as a non-member's."""
     consumer_member(either)
-    assert refusal(either.ask(join(instance_id="i"))) == code.INCONSISTENT_GROUP_PROTOCOL
-    assert refusal(either.ask(Beat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
+    assert refusal(either.call(join(instance_id="i"))) == code.INCONSISTENT_GROUP_PROTOCOL
+    assert refusal(either.call(ClassicHeartbeat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
     assert either.members() == {"m1"}
 
 
 def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None:
     """B20: The next member converts it, and the committed offsets stay."""
     joined = classic_member(either)
-    assert either.ask(LeaveGroup(members=(LeavingMember(joined.member_id),))) == LeaveResults(codes=(0,))
-    expect(Granted, either.ask(JOIN))
+    assert either.call(LeaveGroup(members=(LeavingMember(joined.member_id),))) == LeaveResults(codes=(0,))
+    expect(Granted, either.call(JOIN))
     assert either.members() == {"m1"}
-    assert either.ask(READ) == COMMITTED
+    assert either.call(READ) == COMMITTED
 
 
 def test_b20_emptied_consumer_group_becomes_a_classic_group(either: Sut) -> None:
     """B20: The next member converts it, and the committed offsets stay."""
     consumer_member(either)
-    expect(Granted, either.ask(Heartbeat(member_id="m1", member_epoch=-1)))
+    expect(Granted, either.call(Heartbeat(member_id="m1", member_epoch=-1)))
     joined = classic_member(either)
     assert either.members() == {joined.member_id}
-    assert either.ask(READ) == COMMITTED
+    assert either.call(READ) == COMMITTED

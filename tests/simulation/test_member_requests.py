@@ -79,7 +79,7 @@ def test_orders_and_events_cover_a_member_s_whole_life() -> None:
     learnt: list[ResponseEvent] = []
 
     def order(one: MemberOrder) -> None:
-        learnt.extend(event_of(one, given, CLASSIC) for _, given in sut.ask(1, "g", request_of(one, CLASSIC), 0.0))
+        learnt.extend(event_of(one, given, CLASSIC) for _, given in sut.process(1, "g", request_of(one, CLASSIC), 0.0))
 
     order(send_join(""))
     (rejected,) = learnt

@@ -46,26 +46,26 @@ class Scene:
             MemberSettings(group_id="g"), CONSUMER_ONLY, new_member_id=lambda: "m", jitter=lambda: 0.5
         )
         self.now = 100.0
-        self.beat: SendHeartbeat | None = None
+        self.sent: SendHeartbeat | None = None
 
     def feed(self, *events: Event) -> list[GroupEffect]:
         """Pass events to the member; keep its effects."""
         effects = [effect for event in events for effect in self.member.handle(event, self.now)]
-        self.beat = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.beat)
+        self.sent = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.sent)
         return effects
 
     @property
     def heartbeat(self) -> Heartbeat:
         """The latest heartbeat."""
-        assert self.beat is not None
-        return self.beat.heartbeat
+        assert self.sent is not None
+        return self.sent.heartbeat
 
     def answer(self, *assignment: TopicIdPartition) -> list[GroupEffect]:
         """Answer the latest heartbeat, with this assignment or none."""
-        assert self.beat is not None
+        assert self.sent is not None
         return self.feed(
             HeartbeatAnswered(
-                request_id=self.beat.request_id,
+                request_id=self.sent.request_id,
                 member_epoch=1,
                 heartbeat_interval_s=5.0,
                 assignment=frozenset(assignment) or None,
@@ -74,8 +74,8 @@ class Scene:
 
     def fail(self) -> None:
         """Let the latest heartbeat fail, find the coordinator again, and wait for the backoff."""
-        assert self.beat is not None
-        self.feed(HeartbeatFailed(request_id=self.beat.request_id, reason="no answer in time"), FOUND)
+        assert self.sent is not None
+        self.feed(HeartbeatFailed(request_id=self.sent.request_id, reason="no answer in time"), FOUND)
         self.now += 1.0
         self.feed(TimePassed())
 

@@ -73,7 +73,7 @@ class CoordinatorUnderTest(ABC, Generic[RulesT]):
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic."""
 
-    def ask(self, request: Request, *, group_id: str | None = None) -> Answer:
+    def call(self, request: Request, *, group_id: str | None = None) -> Answer:
         """Send a request and return its answer."""
         key = object()
         self.send(key, request, group_id=group_id)
@@ -92,7 +92,7 @@ class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
 
     def send(self, key: Key, request: Request, *, group_id: str | None = None) -> None:
         """Let the coordinator handle the request."""
-        self._keep(self.coordinator.ask(key, group_id or self.group_id, request, self.now))
+        self._keep(self.coordinator.process(key, group_id or self.group_id, request, self.now))
 
     def has_answer(self, key: Key) -> bool:
         """Whether the coordinator has released the answer."""

@@ -107,7 +107,7 @@ class CoordinatorScript:
     def _heartbeat(self, request: Received) -> Answer:
         entity, now = request.entity, time.monotonic()
         self.coordinator.pass_time(now)
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             member_id=entity.member_id,
             member_epoch=entity.member_epoch,
             instance_id=entity.instance_id,
@@ -118,7 +118,7 @@ class CoordinatorScript:
             assignor=entity.server_assignor,
             owned=_partitions(entity.topic_partitions),
         )
-        result: Any = self.coordinator.answer(entity.group_id, beat, now, node_id=request.node_id)
+        result: Any = self.coordinator.answer(entity.group_id, heartbeat, now, node_id=request.node_id)
         if isinstance(result, Refused):
             return request.response(
                 throttle_time=NOTHING,

@@ -170,9 +170,9 @@ class Trap:
         state = member.view().state
         for effect in effects:
             match effect:
-                case SendHeartbeat(heartbeat=beat) if beat.is_leave and state is MemberState.UNSUBSCRIBING:
+                case SendHeartbeat(heartbeat=heartbeat) if heartbeat.is_leave and state is MemberState.UNSUBSCRIBING:
                     self.spring(Point.LEAVE_UNSENT)
-                case SendHeartbeat(heartbeat=beat) if beat.member_epoch == 0:
+                case SendHeartbeat(heartbeat=heartbeat) if heartbeat.member_epoch == 0:
                     self.spring(Point.JOIN_UNSENT)
                 case WriteAnnouncement(announcement=announcement) if announcement is not None:
                     self.spring(Point.ANNOUNCEMENT_UNSENT)

@@ -8,14 +8,14 @@ import pytest
 
 from consumer_membership.translation.telemetry import (
     DEFAULT_PUSH_INTERVAL_S,
-    AskSubscription,
     Compression,
     MetricsSubscription,
     PushMetrics,
+    RequestSubscription,
     TelemetrySession,
     TelemetryState,
-    ask_subscription,
     push_metrics,
+    subscription_request,
 )
 from consumer_membership.wire.codec import Message, decode, encode, write_data
 from consumer_membership.wire.error_codes import ErrorCode
@@ -58,7 +58,7 @@ def asking(compressions: frozenset[Compression] = frozenset(), jitter: float = 0
     """Return a session that has just sent its first request, at time 100."""
     session = TelemetrySession(100.0, jitter=lambda: jitter, compressions=compressions)
     assert session.next_deadline() == 100.0
-    assert session.due(100.0) == AskSubscription(client_instance_id=None)
+    assert session.due(100.0) == RequestSubscription(client_instance_id=None)
     assert session.next_deadline() is None
     return session
 
@@ -106,7 +106,7 @@ def test_empty_subscription_is_requested_again_after_interval() -> None:
     session = asking()
     session.subscribed(subscription_response(requested_metrics=()), 101.0)
     assert session.next_deadline() == 101.0 + INTERVAL_S
-    assert session.due(161.0) == AskSubscription(client_instance_id=ME)
+    assert session.due(161.0) == RequestSubscription(client_instance_id=ME)
     session.subscribed(subscription_response(client_instance_id=None), 162.0)
     assert session.client_instance_id == ME
     assert session.state is S.PUSHES
@@ -126,7 +126,7 @@ def test_subscription_selects_metrics_by_prefix(names: tuple[str, ...], name: st
     session = asking()
     session.subscribed(subscription_response(requested_metrics=names), 100.0)
     assert session.subscription is not None
-    assert session.subscription.wants(name) is is_wanted
+    assert session.subscription.includes(name) is is_wanted
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_unknown_subscription_id_requests_subscription_immediately() -> None:
     """The broker rejected the push with UNKNOWN_SUBSCRIPTION_ID."""
     session = pushing()
     assert not session.pushed(pushed(ErrorCode.unknown_subscription_id), 161.0)
-    assert session.due(161.0) == AskSubscription(client_instance_id=ME)
+    assert session.due(161.0) == RequestSubscription(client_instance_id=ME)
 
 
 def test_rejected_compression_is_not_used_again() -> None:
     """UNSUPPORTED_COMPRESSION_TYPE requests the subscription immediately and selects the next type."""
     session = pushing(frozenset({Compression.ZSTD, Compression.GZIP}))
     session.pushed(pushed(ErrorCode.unsupported_compression_type), 161.0)
-    assert isinstance(session.due(161.0), AskSubscription)
+    assert isinstance(session.due(161.0), RequestSubscription)
     session.subscribed(subscription_response(), 161.0)
     assert session.subscription is not None
     assert session.subscription.compression is Compression.GZIP
@@ -172,7 +172,7 @@ def test_too_large_or_throttled_push_is_retried_after_interval(code: ErrorCode) 
     session = pushing()
     session.pushed(pushed(code), 161.0)
     assert session.next_deadline() == 161.0 + INTERVAL_S
-    assert isinstance(session.due(300.0), AskSubscription)
+    assert isinstance(session.due(300.0), RequestSubscription)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_broker_without_telemetry_ends_session_without_fault() -> None:
     assert (session.is_over, session.fault, session.due(1e9), session.end()) == (True, None, None, None)
     session = pushing()
     session.unsupported(161.0)
-    assert session.due(161.0 + INTERVAL_S) == AskSubscription(client_instance_id=ME)
+    assert session.due(161.0 + INTERVAL_S) == RequestSubscription(client_instance_id=ME)
     session.end()
     session.unsupported(300.0)
     assert session.is_over
@@ -262,7 +262,7 @@ def test_invalid_push_interval_uses_java_default() -> None:
 def test_telemetry_requests_encode_orders() -> None:
     """A client without an id sends zeros, and the metrics are sent unchanged."""
     versions = BrokerVersions({71: VersionRange(0, 0), 72: VersionRange(0, 0)})
-    asked = encode(ask_subscription(versions, AskSubscription(client_instance_id=None)), 1, "c")
+    asked = encode(subscription_request(versions, RequestSubscription(client_instance_id=None)), 1, "c")
     assert asked.endswith(bytes(16) + b"\0")
     order = pushing().end()
     assert order is not None

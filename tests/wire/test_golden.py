@@ -368,8 +368,12 @@ def test_golden_sync_frames_have_protocol_name() -> None:
 @pytest.mark.parametrize(("client", "version"), [(JAVA, 4), (LIBRDKAFKA, 3)])
 def test_golden_heartbeat_response_reports_rebalance(client: str, version: int) -> None:
     """A classic member learns of a rebalance from a heartbeat response."""
-    beats = message_with(client, Api.HEARTBEAT, version, REQUEST)
-    assert (beats.group_id, beats.group_instance_id, beats.generation_id) == (f"golden-{client}-0", "first", 1)
+    heartbeats = message_with(client, Api.HEARTBEAT, version, REQUEST)
+    assert (heartbeats.group_id, heartbeats.group_instance_id, heartbeats.generation_id) == (
+        f"golden-{client}-0",
+        "first",
+        1,
+    )
     codes = {message_of(one)[0].error_code for one in frames_of(Api.HEARTBEAT, version, ANSWER, client)}
     assert {ErrorCode(code) for code in codes} == {ErrorCode.none, ErrorCode.rebalance_in_progress}
 

@@ -41,8 +41,8 @@ class CommitAnswers:
             self._coordinator.search("a commit was rejected with NOT_COORDINATOR")
         self._commits.answered(answer)
         errors = [error for error in answer.errors.values() if error is not None]
-        is_heard = state in CLASSIC_IN_GROUP or state is _S.UNSUBSCRIBING
-        if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
+        is_counted = state in CLASSIC_IN_GROUP or state is _S.UNSUBSCRIBING
+        if event.membership is _V.FATAL and is_of_this_generation and is_counted and errors:
             return Fatal(errors[0])
         if event.membership is not None:
             self._heartbeats.send_now()

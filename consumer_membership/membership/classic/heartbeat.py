@@ -104,21 +104,21 @@ class ClassicHeartbeats:
 
     # ---- what happens ----
 
-    def gathered(self, asked_at: Instant, now: Instant) -> None:
-        """A generation has joined, which the member requested at `asked_at`; more changes may follow.
+    def gathered(self, requested_at: Instant, now: Instant) -> None:
+        """A generation has joined, which the member requested at `requested_at`; more changes may follow.
 
         It joined after every request that was answered before. A heartbeat in flight is of an earlier generation.
         """
         self.forget()
         self._session_since = self._sent_at = now
-        self._count(asked_at)
+        self._count(requested_at)
         self._undisturbed_at = self._counted_at
         self._recover()
         self.speed_up()
 
-    def synced(self, asked_at: Instant) -> None:
-        """The member has its assignment, which it requested at `asked_at`."""
-        self._count(asked_at)
+    def synced(self, requested_at: Instant) -> None:
+        """The member has its assignment, which it requested at `requested_at`."""
+        self._count(requested_at)
         self._undisturbed_at = self._counted_at
 
     def speed_up(self) -> None:
@@ -147,11 +147,11 @@ class ClassicHeartbeats:
         self.in_flight = request_id = self._event.next_request_id()
         self._sent_at = self._event.now
         self._is_urgent = False
-        self.pace.beat()
-        beat = SendClassicHeartbeat(
+        self.pace.count_heartbeat()
+        heartbeat = SendClassicHeartbeat(
             request_id=request_id, generation=generation, member_id=member_id, instance_id=instance_id
         )
-        self._event.emit(beat)
+        self._event.emit(heartbeat)
 
     def confirmed(self, now: Instant, *, is_undisturbed: bool) -> None:
         """The session continues: a success (`is_undisturbed`), or the notice of a rebalance."""
@@ -182,7 +182,7 @@ class ClassicHeartbeats:
         """Send the next heartbeat at once, because its response has news; a backoff still counts."""
         self._is_urgent = True
 
-    def search_anew(self, now: Instant) -> None:
+    def search_again(self, now: Instant) -> None:
         """The coordinator was silent for a session: it is looked up, and has another session to respond."""
         self._session_since = now
 
@@ -191,9 +191,9 @@ class ClassicHeartbeats:
         self.in_flight = None
         self._is_urgent = False
 
-    def _count(self, asked_at: Instant) -> None:
-        """The coordinator counted the member at `asked_at` or later."""
-        self._counted_at = asked_at if self._counted_at is None else max(self._counted_at, asked_at)
+    def _count(self, requested_at: Instant) -> None:
+        """The coordinator counted the member at `requested_at` or later."""
+        self._counted_at = requested_at if self._counted_at is None else max(self._counted_at, requested_at)
         self._doubted_at = None
 
     def _recover(self) -> None:

@@ -187,7 +187,7 @@ class ClassicProtocol:
 
         The coordinator keeps a member whose JoinGroup is pending, even if their connection is cut. The
         member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease continues
-        while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
+        while the member joins, and heartbeats beside the JoinGroup extend it (`_heartbeats_during_join`).
         """
         is_owner = self.state in CLASSIC_IN_GROUP or (self.state is _S.UNSUBSCRIBING and self._settings.has_leases)
         if not is_owner or not self._context.has_holdings:
@@ -199,11 +199,11 @@ class ClassicProtocol:
     def _may_heartbeat(self) -> bool:
         is_free = self.heartbeats.in_flight is None and not self._leave.is_sent
         is_counted = self.member_id != NO_MEMBER_ID and self.assignment.is_joined
-        is_due = self.state in HEARTBEATS or self._beats_beside_join
+        is_due = self.state in HEARTBEATS or self._heartbeats_during_join
         return is_free and is_counted and self._coordinator.is_known and is_due
 
     @property
-    def _beats_beside_join(self) -> bool:
+    def _heartbeats_during_join(self) -> bool:
         """Whether heartbeats are sent while a JoinGroup is pending: the member keeps partitions, and returns records.
 
         They use another connection. The coordinator answers REBALANCE_IN_PROGRESS for as long as the group joins, so a
@@ -348,7 +348,7 @@ class ClassicProtocol:
             return None
         ownership.take_target(self._kept())
         if ownership.surplus():
-            self._reconciler.begin(gives_up_all=self.classic.is_eager)
+            self._reconciler.begin(releases_all=self.classic.is_eager)
             return None
         self._begin_join(_T.READY_TO_JOIN, self.rejoins_because or "a rebalance")
         return self._join_if_due()
@@ -389,7 +389,7 @@ class ClassicProtocol:
     def _advance_reconciling(self) -> MembershipEnd | None:
         ownership, reconciler = self._ownership, self._reconciler
         if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
-            self._reconciler.begin(gives_up_all=self.classic.is_eager)
+            self._reconciler.begin(releases_all=self.classic.is_eager)
         if not reconciler.is_idle or ownership.surplus() or ownership.missing():
             return None
         self._context.note_holdings()
@@ -416,7 +416,7 @@ class ClassicProtocol:
         if self._event.now >= self.heartbeats.session_ends_at:
             # No response for a session: the coordinator is looked up again; its response shows whether the member is
             # out.
-            self.heartbeats.search_anew(self._event.now)
+            self.heartbeats.search_again(self._event.now)
             self._coordinator.search("no heartbeat was answered for a session")
             return
         if self._event.now < self._heartbeat_due_at:
@@ -613,7 +613,7 @@ class ClassicProtocol:
         ownership.resolve({topic_key(p.topic): p.topic for p in partitions})
         ownership.take_target(frozenset(map(key_of, partitions)))
         # Each assignment calls on_assign, also an empty one, as with Java's client and confluent-kafka.
-        ownership.tell_next(is_first=True)
+        ownership.prepare_next(is_first=True)
         self.assignment.apply(partitions, revokes=bool(ownership.surplus()))
         self.heartbeats.speed_up()
         self._fire(_T.ASSIGNMENT_RECEIVED, f"received the assignment of generation {self.generation}")

@@ -113,7 +113,7 @@ class Heartbeats:
             self._open_joins.add(request_id)
         self._sent_at = now
         self.has_spoken = True
-        self.pace.beat()
+        self.pace.count_heartbeat()
 
     @property
     def has_open_join(self) -> bool:

@@ -64,7 +64,7 @@ _S, _T = MemberState, ConsumerTrigger
 #: that they still know (KAFKA-19233).
 FENCES_BEFORE_NEW_ID = 2
 #: How many intervals Kafka's default session has (45 s of 5 s each).
-BEATS_OF_SESSION = 9
+HEARTBEATS_OF_SESSION = 9
 #: This number of the broker's heartbeat intervals is within a session, as far as a member can know it: its heartbeats
 #: are one interval apart, and a group in which one lost heartbeat ends the session would not work. The session timeout
 #: that was read is only an upper bound, since it may have been lowered since.
@@ -212,8 +212,8 @@ class ConsumerProtocol:
         interval_s = self.heartbeats.broker_interval_s
         if interval_s is None:
             return DEFAULT_SESSION_S
-        beats = SESSION_INTERVALS if self._settings.has_leases else BEATS_OF_SESSION
-        return min(DEFAULT_SESSION_S, beats * interval_s)
+        intervals = SESSION_INTERVALS if self._settings.has_leases else HEARTBEATS_OF_SESSION
+        return min(DEFAULT_SESSION_S, intervals * interval_s)
 
     @property
     def _may_heartbeat(self) -> bool:
@@ -406,7 +406,7 @@ class ConsumerProtocol:
             return
         if self.claim.predecessor.drops_released_id(self.claim.id):
             self.member_id = self._new_member_id()
-        beat = self.heartbeats.compose(
+        heartbeat = self.heartbeats.compose(
             member_id=self.member_id,
             instance_id=self.claim.id,
             epoch=self.member_epoch,
@@ -415,7 +415,7 @@ class ConsumerProtocol:
             ownership_version=self._ownership.version,
         )
         self.heartbeats.sending(request_id, self._event.now, is_join=self.member_epoch == JOIN_EPOCH)
-        self._send(beat, request_id)
+        self._send(heartbeat, request_id)
         if self.state is _S.ACK:
             # Like Java, the acknowledgement counts as made when it is sent; a lost one is repeated in full.
             if self._ownership.is_settled:
@@ -686,7 +686,7 @@ class ConsumerProtocol:
 
     def _report(self, error: BrokerError) -> None:
         """A topic cannot be described: if a check of the topics can name it, the application gets that error."""
-        if self._watch.looks_for_refused():
+        if self._watch.requests_refused_topics():
             self._history.note_error(error)
         else:
             self._history.raise_to_application(Problem.REFUSED, error)

@@ -77,7 +77,7 @@ class Closing:
             return
         self._close_once()
 
-    def close_if_asked(self) -> None:
+    def close_if_requested(self) -> None:
         """At the end of a poll, perform the close that was called inside it."""
         if self._closes_later is not None and self._closes_later == threading.get_ident() and not self.polls.is_inside:
             self._closes_later = None

@@ -335,8 +335,8 @@ class Commits:
         """
         if self._outstanding_of(partitions):
             self._orders.wait(lambda: self._life.is_ending or not self._outstanding_of(partitions), ANSWER_GRACE_S)
-        asked = self._outstanding_of(partitions)  # first: a response that arrives meanwhile is in the book by then
-        return {**self.book.committed_of(partitions), **asked}
+        awaited = self._outstanding_of(partitions)  # first: a response that arrives meanwhile is in the book by then
+        return {**self.book.committed_of(partitions), **awaited}
 
     def _outstanding_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The latest offset of each of these partitions that a commit in flight requests."""

@@ -140,7 +140,7 @@ class Delivery:
         if has_record:
             if self._thread.is_calm:
                 self._thread.sample_soon()
-            self.fetcher.saw_record()
+            self.fetcher.record_received()
         return has_record
 
     def replace_lost_handle(self, last_heartbeat_at: float | None) -> None:

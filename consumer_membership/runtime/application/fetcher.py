@@ -103,7 +103,7 @@ class Fetcher:
         #: The logical starts of partitions whose first record has not been seen.
         self._logical: dict[TopicPartition, int] = {}
         #: When the handle last started a partition at the committed offset, which it looks up itself.
-        self.asked_at: dict[TopicPartition, float] = {}
+        self.requested_at: dict[TopicPartition, float] = {}
         #: Positions before a seek: these may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
@@ -338,7 +338,7 @@ class Fetcher:
         if new:
             self.prefetch_metadata({partition.topic for partition in new} - self._prefetched_topics)
             starts = [PartitionOffset(p.topic, p.partition, offset) for p, offset in new.items()]
-            self._assign_anew(starts)
+            self._assign_again(starts)
             self._begin(starts)
         self.held |= offsets.keys()
         self.by_hand -= offsets.keys()
@@ -348,7 +348,7 @@ class Fetcher:
         self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
         self._end_change()
 
-    def _assign_anew(self, starts: list[PartitionOffset]) -> None:
+    def _assign_again(self, starts: list[PartitionOffset]) -> None:
         """Have the handle fetch these, which it does not fetch as far as is known here.
 
         Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
@@ -405,7 +405,7 @@ class Fetcher:
             self._shown[partition] = OFFSET_STORED if start.offset == OFFSET_INVALID else start.offset
             self._set_start(partition, start.offset)
             if start.offset in (OFFSET_INVALID, OFFSET_STORED):
-                self.asked_at[partition] = monotonic()
+                self.requested_at[partition] = monotonic()
 
     def _set_start(self, partition: TopicPartition, offset: int) -> None:
         if self._resets is not None:
@@ -568,9 +568,9 @@ class Fetcher:
         """When `renew_if_lost` has something to do, if no record comes until then (`time.monotonic`)."""
         return self._watch.next_check_at
 
-    def saw_record(self) -> None:
+    def record_received(self) -> None:
         """A record came from the handle."""
-        self._watch.saw_record()
+        self._watch.record_received()
 
     @property
     def is_check_due(self) -> bool:

@@ -209,14 +209,14 @@ class HandleWatch:
         self._renewals = 0
         #: When the handle is checked next, if no record comes until then.
         self.next_check_at = 0.0
-        self.saw_record()
+        self.record_received()
 
     @property
     def lost_since(self) -> float | None:
         """Since when the handle has no broker (`time.monotonic`); None: it has one, as far as is known."""
         return self._lost_at
 
-    def saw_record(self) -> None:
+    def record_received(self) -> None:
         """Note that the handle returned something."""
         self._lost_at = None
         self._renewals = 0
@@ -232,7 +232,7 @@ class HandleWatch:
         if now < self.next_check_at:
             return False
         if self._has_broker():
-            self.saw_record()
+            self.record_received()
             return False
         self.next_check_at = now + BROKER_RECHECK_S
         if self._lost_at is None:

@@ -39,7 +39,7 @@ HandlerSource: TypeAlias = "Callable[[Instant], HandlerHealth]"
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
 #: How often it samples: about 0.3 ms for 100 partitions each time.
-LOOK_S = 2.0
+CHECK_INTERVAL_S = 2.0
 
 
 class HealthMonitor:
@@ -71,9 +71,9 @@ class HealthMonitor:
         self._polls = 0
         self._polled_at: float | None = None
         self._ends = EndOffsets()
-        self._asked: Future[EndOffsets] | None = None
-        self._asked_at = float("-inf")
-        self._ask_every_s = self._log.late_after_s
+        self._pending: Future[EndOffsets] | None = None
+        self._requested_at = float("-inf")
+        self._request_interval_s = self._log.late_after_s
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -135,7 +135,7 @@ class HealthMonitor:
 
     # ---- on its own thread ----
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Sample the partitions; request the ends of stalled ones, and write a recording if one is stuck."""
         now = self._line.now()
         polled_at = self._note_polls(now)
@@ -147,7 +147,7 @@ class HealthMonitor:
                 return
             seen = self._seen(now, handlers)
         self._log.add(seen, polled_at)
-        self._ask_ends(now)
+        self._request_ends(now)
         health = self._judge(now)
         if self._watcher is not None:
             self._watcher(health, self._log.latest)
@@ -178,21 +178,23 @@ class HealthMonitor:
         cached = self._fetcher.handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         return max(cached[1], self._ends.high.get(partition, -1))
 
-    def _ask_ends(self, now: float) -> None:
+    def _request_ends(self, now: float) -> None:
         """Take the response to the last request, and send the next one if it is due."""
-        if self._asked is not None and self._asked.done():
-            self._ends = _answer_of(self._asked)
-            self._asked = None
-        if (self._log.latest.progressed_at or 0.0) > self._asked_at:
-            self._ask_every_s = self._log.late_after_s
-        if self._asked is None and now - self._asked_at >= self._ask_every_s:
+        if self._pending is not None and self._pending.done():
+            self._ends = _answer_of(self._pending)
+            self._pending = None
+        if (self._log.latest.progressed_at or 0.0) > self._requested_at:
+            self._request_interval_s = self._log.late_after_s
+        if self._pending is None and now - self._requested_at >= self._request_interval_s:
             suspects = self._log.suspects(now)
             if suspects:
                 # An idle consumer asks less and less often.
-                self._ask_every_s = min(2 * self._ask_every_s, max(self._stuck_after_s / 4, self._log.late_after_s))
+                self._request_interval_s = min(
+                    2 * self._request_interval_s, max(self._stuck_after_s / 4, self._log.late_after_s)
+                )
                 question = EndOffsetsQuestion(partitions=suspects)
                 self._line.ask(question)
-                self._asked, self._asked_at = question.answer, now
+                self._pending, self._requested_at = question.answer, now
 
 
 def _without_records(health: Health) -> str:
@@ -202,9 +204,9 @@ def _without_records(health: Health) -> str:
     return f"handlers exceeded handler_timeout: {', '.join(one.place for one in health.handlers.stuck)}"
 
 
-def _answer_of(asked: Future[EndOffsets]) -> EndOffsets:
+def _answer_of(answer: Future[EndOffsets]) -> EndOffsets:
     try:
-        return asked.result()
+        return answer.result()
     except (MembershipError, CancelledError):
         return EndOffsets()
 
@@ -216,9 +218,9 @@ def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threa
         if monitor is None:
             return
         try:
-            monitor.look()
+            monitor.check()
         except (KafkaException, RuntimeError) as error:
             _log().debug("The progress of the partitions could not be read: %s", error)
         del monitor
-        if stopped.wait(LOOK_S):
+        if stopped.wait(CHECK_INTERVAL_S):
             return

@@ -153,9 +153,9 @@ class EventQueue:
                 self._dropped_total += 1
                 is_full = True
                 continue
-            told = replace(event, dropped=self._dropped) if self._dropped else event
+            sent = replace(event, dropped=self._dropped) if self._dropped else event
             self._dropped = 0
-            self.waiting.put(_Waiting(self._put, told))
+            self.waiting.put(_Waiting(self._put, sent))
             self._put += 1
         return self._dropped_total if is_full else 0
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The end of the log that comes with a fetch's error; before the first answer librdkafka has OFFSET_INVALID.
 _REFUSED = -1
 #: Starts that the group's coordinator provides; only `auto.offset.reset` is looked up after that.
-_LEFT_OFF = (OFFSET_INVALID, OFFSET_STORED)
+_WITHOUT_OFFSET = (OFFSET_INVALID, OFFSET_STORED)
 
 
 class LookUps:
@@ -53,7 +53,7 @@ class LookUps:
         A partition that was fetched since it was made known is not looked up any more. The group's partitions may have
         been fetched in an earlier assignment, so they always count: there are few of them.
         """
-        is_looked_up = self._resets_by_itself or offset not in _LEFT_OFF
+        is_looked_up = self._resets_by_itself or offset not in _WITHOUT_OFFSET
         if is_looked_up and (partition in self._of_group or _end_known(handle, partition) < 0):
             self._cut_short.add(partition)
         self._of_group.discard(partition)

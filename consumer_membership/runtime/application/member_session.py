@@ -159,7 +159,7 @@ class MemberSession:
                     self.orders.wait(lambda: self._rebalance.may_serve or self.life.is_ending, min(left, _WAIT_S))
         finally:
             self.ledger.end_poll(began_at, self.line.now(), 0)
-            self._closing.close_if_asked()
+            self._closing.close_if_requested()
         return self.steps.rebalances != rebalances
 
     @property

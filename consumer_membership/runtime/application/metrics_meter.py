@@ -67,8 +67,8 @@ class MetricsMeter:
         """Return the counts as they are now; never waits."""
         now, health = monotonic(), self._health()
         figures = self._thread.figures()
-        heard = figures.committed
-        committed = {p: one.offset.offset for p in health.partitions if (one := heard.get(p)) and one.offset}
+        known = figures.committed
+        committed = {p: one.offset.offset for p in health.partitions if (one := known.get(p)) and one.offset}
         return Metrics(
             at=now,
             number=self._number,

@@ -224,7 +224,7 @@ class ConsumerObserver:
                 positions=session.fetcher.positions(assigned),
                 stored=session.commits.book.stored(),
                 waiting=session.buffer.waiting(),
-                asked_at=session.fetcher.asked_at.copy(),
+                requested_at=session.fetcher.requested_at.copy(),
                 rebalances=session.steps.rebalances,
                 rebalanced_at=session.steps.rebalanced_at,
             )

@@ -115,15 +115,15 @@ class Partitions:
     def _take_arriving(self, partitions: list[PartitionOffset]) -> None:
         """Inside on_assign: the application assigns itself; -1000 and -1001 mean the committed offset of the group."""
         arriving = self._steps.arriving or {}
-        starts, left_off = [], set()
+        starts, without_offset = [], set()
         for partition in partitions:
             key, offset = key_of(partition), partition.offset
             if offset in (OFFSET_INVALID, OFFSET_STORED) and key in arriving:
                 offset = arriving[key]
-                left_off.add(key)
+                without_offset.add(key)
             starts.append(PartitionOffset(key.topic, key.partition, offset))
         self._fetcher.add(starts, arriving)
-        self._fetcher.show_as_stored(left_off)
+        self._fetcher.show_as_stored(without_offset)
         self._steps.leave_to_application()
 
     def _refuse_if_grouped(self, what: str) -> None:
@@ -170,7 +170,7 @@ class Partitions:
 
     # ---- asking the brokers ----
 
-    def ask(self, call: Callable[[LibrdkafkaConsumer, float], T], timeout_s: float) -> T:
+    def query(self, call: Callable[[LibrdkafkaConsumer, float], T], timeout_s: float) -> T:
         """Return the answer to a request of the handle that goes to the brokers; negative: without a time limit."""
         self._life.check()
 

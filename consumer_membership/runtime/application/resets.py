@@ -42,7 +42,7 @@ class DurationResets:
         self._reset = reset
         self._move = move
         self._waiting: set[TopicPartition] = set()
-        self._ask_at = 0.0
+        self._retry_at = 0.0
         self._last_reason = ""
 
     def forget(self, partition: TopicPartition) -> None:
@@ -58,7 +58,7 @@ class DurationResets:
                 records.append(message)
             else:
                 self._waiting.add(partition)
-        if self._waiting and monotonic() >= self._ask_at:
+        if self._waiting and monotonic() >= self._retry_at:
             self._answer(handle)
         return records
 
@@ -90,7 +90,7 @@ class DurationResets:
             self._last_reason = ""
 
     def _retry_later(self, why: str) -> None:
-        self._ask_at = monotonic() + RETRY_S
+        self._retry_at = monotonic() + RETRY_S
         _log().log(
             logging.DEBUG if why == self._last_reason else logging.WARNING,
             "auto.offset.reset cannot be applied yet: %s",

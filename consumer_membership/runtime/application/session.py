@@ -193,7 +193,7 @@ class Session:
 
     def set_credentials(self, username: str, password: str) -> None:
         """Use these for each later connection, of librdkafka and of the member."""
-        self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
+        self.partitions.query(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
         self.thread.set_credentials(username, password)
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
@@ -252,7 +252,7 @@ class Session:
                 source = self._polling.prepare(limit, deadline, is_wanted, whole)
         finally:
             self.ledger.end_poll(began_at, self.line.now(), len(self.buffer.ready))
-            self._closing.close_if_asked()
+            self._closing.close_if_requested()
         return None if self.life.is_closed else source
 
     def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:

@@ -70,7 +70,7 @@ class Progress:
     positions: Offsets = field(default_factory=dict)
     stored: Offsets = field(default_factory=dict)
     waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
-    asked_at: Mapping[TopicPartition, float] = field(default_factory=dict)
+    requested_at: Mapping[TopicPartition, float] = field(default_factory=dict)
     rebalances: int = 0
     rebalanced_at: float | None = None
 
@@ -148,9 +148,9 @@ def _correct(
     position = progress.positions.get(key)
     partition["app_offset"] = OFFSET_INVALID if position is None else position.offset
     _put(partition, "stored", progress.stored.get(key))
-    heard = figures.committed.get(key)
-    if heard is not None and heard.at >= progress.asked_at.get(key, heard.at):
-        _put(partition, "committed", heard.offset)
+    committed = figures.committed.get(key)
+    if committed is not None and committed.at >= progress.requested_at.get(key, committed.at):
+        _put(partition, "committed", committed.offset)
         # librdkafka writes its old misspelling as well.
         partition["commited_offset"] = partition["committed_offset"]
     for end in ("hi_offset", "ls_offset"):

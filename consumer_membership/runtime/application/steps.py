@@ -88,7 +88,7 @@ class Steps:
                 outcome = StepFinished(attempt=step.attempt, step=kind, offsets=offsets)
                 self._ended = step, outcome
             except BaseException:  # Ctrl-C inside a callback also ends the step, or the member would wait forever
-                if self._gives_up_all(step) and self._holdings.held:
+                if self._releases_all(step) and self._holdings.held:
                     raise  # the member does not order this again: the next call completes it
                 outcome = StepFinished(attempt=step.attempt, step=kind, failed=True)
                 self._ended = step, outcome
@@ -96,7 +96,7 @@ class Steps:
                 raise
         self._answer(outcome)
 
-    def _gives_up_all(self, step: StepEffect) -> bool:
+    def _releases_all(self, step: StepEffect) -> bool:
         return isinstance(step, LosePartitions) or (isinstance(step, RevokePartitions) and step.partitions is None)
 
     def _answer(self, outcome: StepFinished | None) -> None:

@@ -22,7 +22,7 @@ _PIPE, _STDERR = 0, 2
 _READ_BYTES = 1 << 16
 #: How often the parent is checked if no event reports its end; more often just after the pipe was closed, because that
 #: is the first visible sign of a dying process.
-_LOOK_S, _FIRST_LOOK_S = 0.5, 0.01
+_CHECK_INTERVAL_S, _FIRST_CHECK_INTERVAL_S = 0.5, 0.01
 #: A log without a reader must not block a dead application's guardian.
 _LOG_PATIENCE_S = 1.0
 
@@ -57,13 +57,13 @@ def _listen(requests: LeaveRequests, parent: ParentWatch) -> None:
     poller.register(_PIPE, select.POLLIN)
     if parent.descriptor is not None:
         poller.register(parent.descriptor, select.POLLIN)
-    is_open, look_s = True, _LOOK_S
+    is_open, interval_s = True, _CHECK_INTERVAL_S
     while not parent.is_gone(is_pipe_closed=not is_open):
-        poller.poll(None if parent.descriptor is not None else look_s * 1000)
+        poller.poll(None if parent.descriptor is not None else interval_s * 1000)
         if is_open and not _take(requests):
             poller.unregister(_PIPE)
-            is_open, look_s = False, _FIRST_LOOK_S
-        look_s = min(2 * look_s, _LOOK_S)
+            is_open, interval_s = False, _FIRST_CHECK_INTERVAL_S
+        interval_s = min(2 * interval_s, _CHECK_INTERVAL_S)
     if is_open:
         _take(requests)
 

@@ -174,9 +174,9 @@ class Cluster:
         found: dict[TopicPartition, _Offset] = {}
         missing = dict(partitions)
 
-        async def ask() -> None:
+        async def request() -> None:
             failure: BrokerRefusal | TransportError | None = None
-            answers = await self._ask_leaders(missing, read_committed=read_committed)
+            answers = await self._offsets_of_leaders(missing, read_committed=read_committed)
             for partition, answer in answers.items():
                 found[partition] = answer
                 if not isinstance(answer, int) and _may_pass(answer):
@@ -188,7 +188,7 @@ class Cluster:
 
         if missing:
             try:
-                await self._retry("offsets", timeout_s, ask)
+                await self._retry("offsets", timeout_s, request)
             except (TransportError, BrokerRefusal) as error:
                 return dict.fromkeys(missing, error) | found
         return found
@@ -197,27 +197,31 @@ class Cluster:
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """The end of each partition (its high watermark), or the reason why it is unknown; asks each leader once."""
-        return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
+        return await self._offsets_of_leaders(
+            dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False
+        )
 
     async def stable_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the last stable offset: the end for read_committed consumers."""
-        return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
+        return await self._offsets_of_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
 
     async def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the offset of the oldest record that still exists."""
-        return await self._ask_leaders(dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False)
+        return await self._offsets_of_leaders(
+            dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False
+        )
 
     async def offsets_at(
         self, partitions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
         """As `end_offsets`, the first offset that is not older than each partition's moment (ms); -1: there is none."""
-        return await self._ask_leaders(partitions, read_committed=False)
+        return await self._offsets_of_leaders(partitions, read_committed=False)
 
-    async def _ask_leaders(
+    async def _offsets_of_leaders(
         self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:
         if not partitions:
@@ -235,12 +239,15 @@ class Cluster:
         for leader in by_leader:
             self._connections.clear_backoff(leader)
         for of_leader in await asyncio.gather(
-            *(self._ask_leader(leader, share, read_committed=read_committed) for leader, share in by_leader.items())
+            *(
+                self._offsets_of_leader(leader, share, read_committed=read_committed)
+                for leader, share in by_leader.items()
+            )
         ):
             answers |= of_leader
         return answers
 
-    async def _ask_leader(
+    async def _offsets_of_leader(
         self, leader: BrokerAddress, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:
         timeout_s = self._settings.socket_timeout_s
@@ -249,7 +256,7 @@ class Cluster:
             call = negotiated(
                 connection, lambda versions: requests.list_offsets(versions, partitions, read_committed=read_committed)
             )
-            message = await self._ask(connection, call, timeout_s)
+            message = await self._send(connection, call, timeout_s)
         except (TransportError, BrokerRefusal) as error:
             return dict.fromkeys(partitions, error)
         return {
@@ -285,7 +292,7 @@ class Cluster:
         group_ids = groups.take()
         calls = negotiated(connection, lambda versions: requests.find_coordinators(versions, group_ids))
         limit_s = self._patience_s(timeout_s)
-        messages = await asyncio.gather(*(self._ask(connection, call, limit_s) for call in calls))
+        messages = await asyncio.gather(*(self._send(connection, call, limit_s) for call in calls))
         of_all = messages * len(group_ids) if len(messages) == 1 else messages
         return {
             group_id: answers.find_coordinator(message, group_id)
@@ -297,7 +304,7 @@ class Cluster:
         group_id: str,
         what: str,
         timeout_s: float,
-        ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
+        request: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
         lookup_s: float | None = None,
     ) -> AnswerT:
         """The result of `ask(coordinator, seconds left)`, retried with backoff while that may help.
@@ -310,7 +317,7 @@ class Cluster:
 
         async def attempt() -> AnswerT:
             coordinator = await self.find_coordinator(group_id, lookup_s)
-            return await ask(coordinator, deadline - clock())
+            return await request(coordinator, deadline - clock())
 
         return await self._retry(what, timeout_s, attempt)
 
@@ -358,7 +365,7 @@ class Cluster:
             # The request is written before this coroutine is suspended: nothing comes between it and `on_write`.
             return await connection.request(call, deadline - clock())
         except AnswerTimedOutError as error:
-            if ends_connection and connection.heard_at < written_at:
+            if ends_connection and connection.responded_at < written_at:
                 self._connections.drop(connection, error)
             raise
         except asyncio.CancelledError:
@@ -391,7 +398,7 @@ class Cluster:
         except TimeoutError as error:
             raise TransportError(f"No broker could be reached within {timeout_s:.3g} s") from error
         call = negotiated(connection, lambda versions: requests.describe_group_config(versions, group_id))
-        found = answers.group_config(await self._ask(connection, call, deadline - clock()), group_id)
+        found = answers.group_config(await self._send(connection, call, deadline - clock()), group_id)
         if isinstance(found, BrokerError):
             raise _refusal(found)
         return found
@@ -419,7 +426,7 @@ class Cluster:
                 connection = connection or await self._any()
         except TimeoutError as error:
             raise TransportError(f"No broker could be reached within {limit_s:.3g} s") from error
-        return await self._ask(connection, build(connection.versions), limit_s)
+        return await self._send(connection, build(connection.versions), limit_s)
 
     async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
         may_create = self._settings.allow_auto_create_topics
@@ -441,7 +448,7 @@ class Cluster:
         self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None
     ) -> ClusterMetadata:
         connection = await self._any()
-        message = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
+        message = await self._send(connection, negotiated(connection, build), self._patience_s(timeout_s))
         found = cluster_metadata(message)
         if isinstance(found, BrokerError):
             # REBOOTSTRAP_REQUIRED (KIP-1102): the known brokers, and this connection, are no longer of use.
@@ -507,24 +514,24 @@ class Cluster:
         limit_s = self._settings.socket_timeout_s
         return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
-    async def _ask(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
+    async def _send(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
         """Send one request; if its answer does not come in time, and no other either, the connection is closed."""
         written_at = asyncio.get_running_loop().time()
         try:
             return await connection.request(call, timeout_s)
         except AnswerTimedOutError as error:
-            if connection.heard_at < written_at:
+            if connection.responded_at < written_at:
                 self._connections.drop(connection, error)
             raise
 
-    async def _retry(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def _retry(self, what: str, timeout_s: float | None, request: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Retry until there is an answer, a final refusal, or no time left; then raise the last failure."""
         limit_s = self._settings.socket_timeout_s if timeout_s is None else timeout_s
         failures: list[MembershipError] = []
 
         async def attempt() -> AnswerT:
             try:
-                return await ask()
+                return await request()
             except (BrokerRefusal, TransportError) as error:
                 logger.debug("The request for %s failed: %s", what, error)
                 failures.append(error)

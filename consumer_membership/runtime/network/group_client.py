@@ -49,7 +49,7 @@ class GroupClient:
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
         """Describe the group of the consumer protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
-        message = await self._ask(
+        message = await self._call(
             coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
         return _raise_if_error(descriptions.consumer_group_description(message, group_id))
@@ -58,7 +58,7 @@ class GroupClient:
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
         """Describe the group of the classic protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
-        message = await self._ask(
+        message = await self._call(
             coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
         return _raise_if_error(descriptions.classic_group_description(message, group_id))
@@ -75,7 +75,7 @@ class GroupClient:
 
         After a refusal no member is removed; without a response any of them may have been removed.
         """
-        message = await self._ask(
+        message = await self._call(
             coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
         )
         return _raise_if_error(answers.removals(message, group_id, members))
@@ -84,7 +84,7 @@ class GroupClient:
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """All committed offsets of the group that this client may see; empty if the group does not exist."""
-        message = await self._ask(coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id))
+        message = await self._call(coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id))
         return _raise_if_error(answers.all_committed(message, group_id))
 
     async def fetch_committed(
@@ -103,11 +103,11 @@ class GroupClient:
         With `require_stable` an open transaction on a partition is a refusal (KIP-447). One partition's error refuses
         all; a refusal never means "no committed offset".
         """
-        asked = tuple(partitions)
-        if not asked:
+        requested = tuple(partitions)
+        if not requested:
             return {}
-        build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
-        fetched = answers.offset_fetch(await self._ask(coordinator, timeout_s, build), group_id, asked)
+        build = _offset_fetch(group_id, requested, member_id, member_epoch, require_stable=require_stable)
+        fetched = answers.offset_fetch(await self._call(coordinator, timeout_s, build), group_id, requested)
         if isinstance(fetched, BrokerError):
             verdict = fetch_verdict(fetched.code)
             raise BrokerRefusal(
@@ -131,10 +131,10 @@ class GroupClient:
         An open transaction on a partition is a refusal, since waiting helps. A response that does not come in time ends
         the connection, like a heartbeat's: a client that is not a member has no heartbeats that would end it.
         """
-        asked = tuple(partitions)
-        build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
-        message = await self._ask(coordinator, timeout_s, build, ends_connection=True)
-        fetched = answers.offset_fetch_by_partition(message, group_id, asked)
+        requested = tuple(partitions)
+        build = _offset_fetch(group_id, requested, member_id, member_epoch, require_stable=require_stable)
+        message = await self._call(coordinator, timeout_s, build, ends_connection=True)
+        fetched = answers.offset_fetch_by_partition(message, group_id, requested)
         if isinstance(fetched, BrokerError):
             # A member's heartbeat brings its new epoch, and then a retry helps; a client that is not a member has none.
             is_passing = is_retriable(fetched.code) or (
@@ -146,7 +146,7 @@ class GroupClient:
                 raise BrokerRefusal(found, retriable=True)
         return fetched
 
-    async def _ask(
+    async def _call(
         self,
         coordinator: BrokerAddress,
         timeout_s: float,

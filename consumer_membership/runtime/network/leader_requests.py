@@ -96,8 +96,8 @@ class LeaderRequests:
             except Exception as error:  # noqa: BLE001 - user code may raise anything, and the user has to know
                 _LOG.error("on_assignment() of the assignor %s failed", assignor.name, exc_info=error)
                 fault = f"on_assignment() of the assignor {assignor.name!r} failed: {type(error).__name__}: {error}"
-                told = BrokerError(code=FATAL_CODE, name="_FATAL", message=fault)
-                return AssignmentFailed(generation=effect.generation, error=told)
+                failure = BrokerError(code=FATAL_CODE, name="_FATAL", message=fault)
+                return AssignmentFailed(generation=effect.generation, error=failure)
         return AssignorNotified(request_id=effect.request_id)
 
     def _log_notes(self, checked: Checked) -> None:

@@ -30,7 +30,7 @@ class LeaseWatch:
         self._ends: dict[WakeUp, Instant] = {}
         self._change = threading.Condition()
         #: When the thread checks again; a lease that grows meanwhile does not wake it.
-        self._looks_at = float("inf")
+        self._check_at = float("inf")
         self._is_running = False
 
     def watch(self, wake_up: WakeUp, until: Instant | None) -> None:
@@ -43,7 +43,7 @@ class LeaseWatch:
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="consumer-membership-leases", daemon=True).start()
-            elif until < self._looks_at:
+            elif until < self._check_at:
                 self._change.notify()
 
     def begin_in_child(self) -> None:
@@ -57,9 +57,9 @@ class LeaseWatch:
                 for wake_up in [one for one, until in self._ends.items() if until <= now]:
                     del self._ends[wake_up]
                     wake_up.set()
-                self._looks_at = min(self._ends.values(), default=now)
-                if self._looks_at > now:
-                    self._change.wait(self._looks_at - now)
+                self._check_at = min(self._ends.values(), default=now)
+                if self._check_at > now:
+                    self._change.wait(self._check_at - now)
             self._is_running = False
 
 

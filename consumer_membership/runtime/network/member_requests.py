@@ -201,7 +201,7 @@ class MemberRequests:
     async def _exchange(
         self,
         order: CoordinatorEffect,
-        look: Callable[[BrokerAddress, Turn], Awaitable[ExchangeOutcome | None]] | None = None,
+        inspect: Callable[[BrokerAddress, Turn], Awaitable[ExchangeOutcome | None]] | None = None,
     ) -> ExchangeOutcome:
         """Send this request in its turn (`outbox`), after a check of the group that may make it unnecessary."""
         coordinator = self._member.coordinator
@@ -216,7 +216,7 @@ class MemberRequests:
         )
         try:
             await may_go.wait()
-            outcome = None if look is None else await look(coordinator, turn)
+            outcome = None if inspect is None else await inspect(coordinator, turn)
             return outcome or await self._send(order, coordinator, partial(self._write, order, turn))
         finally:
             turn.end()
@@ -261,9 +261,9 @@ class MemberRequests:
             self._locks.hold(instance_id, order.heartbeat.member_id)
         if order.is_consumer_group or not (order.refuse_conversion or is_static_join):
             return await self._exchange(order)
-        return await self._exchange(order, partial(self._look_at_classic_group, order))
+        return await self._exchange(order, partial(self._inspect_classic_group, order))
 
-    async def _look_at_classic_group(
+    async def _inspect_classic_group(
         self, order: SendHeartbeat, coordinator: BrokerAddress, turn: Turn
     ) -> HeartbeatRejected | HeartbeatFailed | None:
         """Why the join must not be sent; None: send it. A join whose member leaves meanwhile is withdrawn."""
@@ -518,7 +518,7 @@ class MemberRequests:
             UnansweredError: no response within `timeout_s`.
         """
 
-        def ask(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
+        def request(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
             member_id, epoch = self._asker()
             return self._group.committed_by_partition(
                 coordinator,
@@ -533,7 +533,7 @@ class MemberRequests:
         group_id = self._member.settings.group_id
         try:
             return await self._cluster.with_coordinator(
-                group_id, "committed offsets", timeout_s, ask, REQUEST_TIMEOUT_S
+                group_id, "committed offsets", timeout_s, request, REQUEST_TIMEOUT_S
             )
         except BrokerRefusal as refusal:
             if refusal.retriable:

@@ -40,11 +40,11 @@ class SharedRequests:
         self._batches: dict[object, tuple[RequestBatch[Any], asyncio.Task[Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def together(self, key: object, ask: Callable[[], Coroutine[None, None, AnswerT]]) -> AnswerT:
-        """Return the result of `ask`, or of the call with an equal key that is in flight; raises its exception."""
+    async def together(self, key: object, send: Callable[[], Coroutine[None, None, AnswerT]]) -> AnswerT:
+        """Return the result of `send`, or of the call with an equal key that is in flight; raises its exception."""
         task: asyncio.Task[AnswerT] | None = self._in_flight.get(key)
         if task is None:
-            task = self._in_flight[key] = self._begin(ask())
+            task = self._in_flight[key] = self._begin(send())
             task.add_done_callback(lambda _: self._in_flight.pop(key))
         return await asyncio.shield(task)
 
@@ -52,17 +52,17 @@ class SharedRequests:
         self,
         key: object,
         item: ItemT,
-        ask: Callable[[RequestBatch[ItemT]], Coroutine[None, None, Mapping[ItemT, AnswerT]]],
+        send: Callable[[RequestBatch[ItemT]], Coroutine[None, None, Mapping[ItemT, AnswerT]]],
     ) -> AnswerT:
         """Return the result for `item` of a request that also has the items which other clients request now.
 
-        `ask` receives the batch, takes its items when it can write the request, and returns a result for each. All
+        `send` receives the batch, takes its items when it can write the request, and returns a result for each. All
         clients of the batch get its exception.
         """
         found: tuple[RequestBatch[ItemT], asyncio.Task[Mapping[ItemT, AnswerT]]] | None = self._batches.get(key)
         if found is None:
             batch: RequestBatch[ItemT] = RequestBatch(lambda: self._batches.pop(key, None))
-            found = self._batches[key] = batch, self._begin(ask(batch))
+            found = self._batches[key] = batch, self._begin(send(batch))
             # A request that failed before it was written has not taken its items.
             found[1].add_done_callback(lambda task: self._forget(key, task))
         batch, task = found

@@ -16,14 +16,14 @@ from consumer_membership.errors import MembershipError, UnsupportedProtocolError
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.translation.telemetry import (
-    AskSubscription,
     Compression,
     MetricsSubscription,
     PushMetrics,
+    RequestSubscription,
     TelemetryOrder,
     TelemetrySession,
-    ask_subscription,
     push_metrics,
+    subscription_request,
 )
 from consumer_membership.version import __version__
 from consumer_membership.wire.codec import Message
@@ -43,22 +43,22 @@ class Totals:
     def __init__(self, began_at: float) -> None:
         self._began_at = began_at
         self._pushed: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-        self._told_at = began_at
+        self._reported_at = began_at
 
     def since(self, points: tuple[Point, ...], *, is_delta: bool) -> tuple[Point, ...]:
         """The points in the requested form."""
-        return tuple(self._told_since(point, is_delta=is_delta) if point.is_total else point for point in points)
+        return tuple(self._since_last_report(point, is_delta=is_delta) if point.is_total else point for point in points)
 
-    def _told_since(self, point: Point, *, is_delta: bool) -> Point:
+    def _since_last_report(self, point: Point, *, is_delta: bool) -> Point:
         before = self._pushed.get((point.name, point.attributes), 0.0) if is_delta else 0.0
-        since = self._told_at if is_delta else self._began_at
+        since = self._reported_at if is_delta else self._began_at
         value = point.value - before
         return Point(name=point.name, value=value, is_total=True, attributes=point.attributes, since=since)
 
     def mark_pushed(self, points: tuple[Point, ...], at: float) -> None:
         """Note that a broker has these points, as they were at this moment."""
         self._pushed = {(point.name, point.attributes): point.value for point in points if point.is_total}
-        self._told_at = at
+        self._reported_at = at
 
 
 class Telemetry:
@@ -99,23 +99,23 @@ class Telemetry:
 
     async def _perform(self, order: TelemetryOrder) -> None:
         match order:
-            case AskSubscription():
-                await self._ask(order)
+            case RequestSubscription():
+                await self._request_subscription(order)
             case PushMetrics():
                 await self._push(order)
             case _:
                 assert_never(order)
 
-    async def _ask(self, order: AskSubscription) -> None:
+    async def _request_subscription(self, order: RequestSubscription) -> None:
         session = self._session
-        answer = await self._answer(self._client.any_call(lambda versions: ask_subscription(versions, order)))
+        answer = await self._answer(self._client.any_call(lambda versions: subscription_request(versions, order)))
         if answer is not None:
             session.subscribed(answer, self._clock())
             logger.debug("Subscription of client metrics: %s", session.subscription)
 
     async def _push(self, order: PushMetrics, timeout_s: float | None = None) -> None:
         session, subscription, at = self._session, order.subscription, time.time()
-        points = tuple(point for point in self._measure() if subscription.wants(point.name))
+        points = tuple(point for point in self._measure() if subscription.includes(point.name))
         points, data = self._written(points, subscription, at)
         if not points:
             session.skipped(self._clock())
@@ -129,10 +129,10 @@ class Telemetry:
         if answer is not None and session.pushed(answer, self._clock()):
             self._totals.mark_pushed(points, at)
 
-    async def _answer(self, asked: Awaitable[Message]) -> Message | None:
+    async def _answer(self, request: Awaitable[Message]) -> Message | None:
         """Return the response; None: there was none, and the session was notified."""
         try:
-            return await asked
+            return await request
         except UnsupportedProtocolError as error:
             logger.debug("Client metrics are not pushed: %s", error)
             self._session.unsupported(self._clock())

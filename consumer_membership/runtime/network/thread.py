@@ -349,9 +349,9 @@ class MemberOnLoop:
         for post in self._line.take_posts():
             match post:
                 case CommittedOffsetsQuestion():
-                    self._ask(post.answer, self._requests.committed(post.partitions, post.timeout_s))
+                    self._answer_question(post.answer, self._requests.committed(post.partitions, post.timeout_s))
                 case EndOffsetsQuestion():
-                    self._ask(post.answer, self._requests.ends(post.partitions))
+                    self._answer_question(post.answer, self._requests.ends(post.partitions))
                 case _:
                     self._feed(post)
 
@@ -483,7 +483,7 @@ class MemberOnLoop:
     async def _request(self, order: NetworkOrder) -> None:
         self._feed(await self._requests.answer_to(order))
 
-    def _ask(self, answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
+    def _answer_question(self, answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
         """Answer a question that does not involve the core, after the commits that were posted before it."""
         task = self._begin(_answered(answer, question))
         # If the thread ends, there is no answer; if the application cancels the answer, the task ends.

@@ -95,7 +95,7 @@ class BrokerConnection(asyncio.Protocol):
         self.peer = peer
         self.on_closed: Callable[[TransportError], None] | None = None
         #: Whether the peer has sent anything.
-        self.has_heard = False
+        self.has_received = False
         self._host = host
         self._security = security
         self._protocol = Connection(
@@ -127,7 +127,7 @@ class BrokerConnection(asyncio.Protocol):
         self._release: asyncio.Handle | None = None
         self._used_at = asyncio.get_running_loop().time()
         #: When the peer last sent something; 0: never.
-        self.heard_at = 0.0
+        self.responded_at = 0.0
 
     @property
     def idle_s(self) -> float:
@@ -234,8 +234,8 @@ class BrokerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by asyncio)."""
-        self.has_heard = True
-        self._used_at = self.heard_at = asyncio.get_running_loop().time()
+        self.has_received = True
+        self._used_at = self.responded_at = asyncio.get_running_loop().time()
         events = self._protocol.receive(data)
         self._throttle(self._protocol.take_throttle_s())
         for event in events:
@@ -452,7 +452,7 @@ def _report_silence(
     is_encrypted: bool,  # noqa: FBT001  # `call_later` knows no keywords
     on_silence: Callable[[str], None],
 ) -> None:
-    if not connection.has_heard:
+    if not connection.has_received:
         listener = "a Kafka listener with TLS" if is_encrypted else "a Kafka listener"
         silence = f"accepted the connection and did not respond within {SILENT_AFTER_S:g} s"
         on_silence(f"{connection.peer} {silence}; check that it is {listener}")

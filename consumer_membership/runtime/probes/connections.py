@@ -131,8 +131,8 @@ class Conversation:
             return False
         self._head += chunk
         if is_whole(self._head.lstrip(b"\r\n")):
-            asked = read_request(bytes(self._head))
-            answer = self._answer(asked) if isinstance(asked, ProbeRequest) else asked
+            request = read_request(bytes(self._head))
+            answer = self._answer(request) if isinstance(request, ProbeRequest) else request
         elif len(self._head) > LONGEST_HEAD:
             answer = TOO_LONG
         else:

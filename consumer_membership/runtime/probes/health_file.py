@@ -30,7 +30,7 @@ _log = partial(logging.getLogger, "consumer_membership.session")
 
 FILE_KEY = "health.file"
 #: How often it is touched: probes tolerate some missing beats.
-BEAT_S = 5.0
+WRITE_INTERVAL_S = 5.0
 #: How often a file may be replaced between its opening and its locking.
 _TRIES = 100
 #: How each such file begins, by `ProcessReport.summary`.
@@ -84,7 +84,7 @@ class HealthFile:
                 return held
         raise ConfigurationError(FILE_KEY, self.path, remedy)
 
-    def beat(self, report: ProcessReport) -> None:
+    def write(self, report: ProcessReport) -> None:
         """Write the state of the process now; failures are logged, once until it works again."""
         if self._live_at is None or report.answer(ProbeQuestion.IS_LIVE):
             self._live_at = report.written_at
@@ -118,10 +118,10 @@ class HealthFile:
             with suppress(OSError):
                 os.unlink(self._beside)
             raise
-        self.let_go()
+        self.release()
         self._held = beside
         if not _HAS_LOCKS:
-            self.let_go()
+            self.release()
             os.replace(self._beside, self.place)
 
     def _new_beside(self) -> int:
@@ -139,12 +139,12 @@ class HealthFile:
             is_ours = not _HAS_LOCKS
             if self._held is not None:
                 is_ours = os.path.samestat(os.fstat(self._held), os.stat(self.place))
-            self.let_go()
+            self.release()
             if is_ours:
                 os.unlink(self.place)
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the open files, and leave the file: in a child, whose parent continues to write it."""
         if self._held is not None:
             os.close(self._held)

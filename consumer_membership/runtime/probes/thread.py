@@ -24,7 +24,7 @@ from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.probes.connections import Reception, listening
-from consumer_membership.runtime.probes.health_file import BEAT_S, HealthFile
+from consumer_membership.runtime.probes.health_file import WRITE_INTERVAL_S, HealthFile
 from consumer_membership.runtime.probes.pages import Exposition, Pages, exposition
 
 _log = partial(logging.getLogger, "consumer_membership.session")
@@ -112,7 +112,7 @@ class _Touched:
 
     file: HealthFile
     roll: Roll
-    beats_at: float = 0.0
+    write_at: float = 0.0
 
 
 class ProbeThread:
@@ -176,7 +176,7 @@ class ProbeThread:
         for listener in self._listeners.values():
             listener.socket.close()
         for touched in self._touched.values():
-            touched.file.let_go()
+            touched.file.release()
         if self._reception is not None:
             self._reception.close_all()
 
@@ -191,12 +191,12 @@ class ProbeThread:
         place = os.path.abspath(path)
         found = self._touched.get(place)
         if found is not None:
-            found.beats_at = 0.0
+            found.write_at = 0.0
             return found
         made = _Touched(file=HealthFile(path), roll=Roll())
         alone = Roll()
         alone.add(watched)
-        made.file.beat(alone.report())
+        made.file.write(alone.report())
         return made
 
     def _begin(self) -> None:
@@ -209,8 +209,8 @@ class ProbeThread:
     def _run(self, reception: Reception) -> None:
         while self._tidy(reception):
             try:
-                reception.turn(min([monotonic() + _CALM_S, *(one.beats_at for one in list(self._touched.values()))]))
-                self._beat(monotonic())
+                reception.turn(min([monotonic() + _CALM_S, *(one.write_at for one in list(self._touched.values()))]))
+                self._write_files(monotonic())
             except Exception:  # noqa: BLE001
                 # A failure of one consumer or one file: without this thread the process would look dead.
                 _log().exception("Probes could not be answered; the thread continues")
@@ -239,11 +239,11 @@ class ProbeThread:
             reception.close_all()
             return False
 
-    def _beat(self, now: float) -> None:
+    def _write_files(self, now: float) -> None:
         for touched in list(self._touched.values()):
-            if touched.beats_at <= now:
-                touched.beats_at = now + BEAT_S
-                touched.file.beat(touched.roll.report())
+            if touched.write_at <= now:
+                touched.write_at = now + WRITE_INTERVAL_S
+                touched.file.write(touched.roll.report())
 
 
 def _has_failed_in(watched: Watched | None, group_id: str) -> bool:

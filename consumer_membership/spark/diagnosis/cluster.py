@@ -114,7 +114,7 @@ def cluster_facts(
         files=files_of_connections(settings, config),
     )
 
-    async def ask(cluster: Cluster) -> ClusterFacts:
+    async def request(cluster: Cluster) -> ClusterFacts:
         requests = _Requests(GroupClient(cluster), timeout_s)
         brokers = await cluster.brokers(timeout_s)
         return replace(
@@ -127,7 +127,7 @@ def cluster_facts(
 
     try:
         cluster = Cluster(settings)
-        return result_of(cluster, ask(cluster))
+        return result_of(cluster, request(cluster))
     except MembershipError as error:
         return replace(known, failure=str(error))
 

@@ -24,7 +24,7 @@ _log = logging.getLogger("consumer_membership.spark.source")
 #: How long to wait for partitions that other members must release.
 _JOIN_S = 60.0
 #: The interval of the checks for other members, while partitions are missing.
-_ASK_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 
 
 class GroupHold:
@@ -37,7 +37,7 @@ class GroupHold:
         # The driver's JVM starts the process of each source, so all sources of an application have its process id.
         self._client_id = f"spark-{options.instance_id}-{socket.gethostname()}-{os.getppid()}"
         self._committed: OffsetsByPartition = {}
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._topics: tuple[str, ...] = ()
         self._member = ReaderMember(
             {"client.id": self._client_id, **options.config, "on_commit": self._committed_or_failed},
@@ -76,8 +76,8 @@ class GroupHold:
         view = self._view()
         if view.owned.keys() >= set(partitions):
             return True
-        if monotonic() - self._asked_at > _ASK_S:
-            self._asked_at = monotonic()
+        if monotonic() - self._requested_at > _CHECK_INTERVAL_S:
+            self._requested_at = monotonic()
             self._refuse_others()
         # A new partition is read before the coordinator has assigned it; no other member can own it.
         return view.state in (MemberState.STABLE, MemberState.ACK, MemberState.RECONCILE)

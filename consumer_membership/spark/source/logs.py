@@ -157,8 +157,8 @@ class Logs:
             _check_names(option, bound.by_partition, partitions)
         times = {p: bound.by_partition[p] if bound.everywhere is None else bound.everywhere for p in partitions}
         try:
-            asked = [TopicPartition(*partition, time) for partition, time in times.items()]
-            answers = self._consumer.offsets_for_times(asked, _TIMEOUT_S)
+            requested = [TopicPartition(*partition, time) for partition, time in times.items()]
+            answers = self._consumer.offsets_for_times(requested, _TIMEOUT_S)
         except KafkaException as failed:
             raise TransportError(f"offsets by time could not be looked up: {failed.args[0].str()}") from failed
         found = {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
@@ -175,9 +175,9 @@ class Logs:
     def _named(self, name: str, bound: OffsetsByPartition, partitions: Collection[Partition]) -> OffsetsByPartition:
         _check_names(f"{name}Offsets", bound, partitions)
         found = dict(bound)
-        for word, ask in ((EARLIEST_OFFSET, self.firsts), (LATEST_OFFSET, self.ends)):
+        for word, request in ((EARLIEST_OFFSET, self.firsts), (LATEST_OFFSET, self.ends)):
             partitions = [partition for partition, at in bound.items() if at == word]
-            found |= ask(partitions) if partitions else {}
+            found |= request(partitions) if partitions else {}
         return found
 
 

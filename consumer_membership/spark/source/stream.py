@@ -247,8 +247,8 @@ class GroupStream:
             return False
         return monotonic() - self._planned_at < self._options.max_delay_s
 
-    def _most(self, asked: int | None, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
-        limits = [each for each in (asked, self._weights.most(begin, ends)) if each is not None]
+    def _most(self, limit: int | None, begin: OffsetsByPartition, ends: OffsetsByPartition) -> int | None:
+        limits = [each for each in (limit, self._weights.most(begin, ends)) if each is not None]
         return min(limits) if limits else None
 
 

@@ -19,7 +19,7 @@ from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Key,
@@ -58,7 +58,7 @@ class GroupCoordinator(ABC):
         self.journal: deque[JournalEntry] = deque(maxlen=10_000)
         self._loading_until: Instant | None = None
 
-    def ask(
+    def process(
         self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
     ) -> list[Released]:
         """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
@@ -72,7 +72,7 @@ class GroupCoordinator(ABC):
 
     def answer(self, group_id: str, request: Request, now: Instant, *, node_id: int | None = None) -> Answer:
         """Handle a request that need not wait."""
-        return self.ask("asked", group_id, request, now, node_id=node_id)[-1].answer
+        return self.process("asked", group_id, request, now, node_id=node_id)[-1].answer
 
     @abstractmethod
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
@@ -163,7 +163,7 @@ class GroupCoordinator(ABC):
 def _refused(request: Request, refusal: Refused) -> Answer:
     """A refusal in the form of the request's answer."""
     match request:
-        case Beat() if refusal.code == code.COORDINATOR_LOAD_IN_PROGRESS:
+        case ClassicHeartbeat() if refusal.code == code.COORDINATOR_LOAD_IN_PROGRESS:
             # A broker that does not know yet reports no error (rules 4.10).
             return Alive()
         case Commit():

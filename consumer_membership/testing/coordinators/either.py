@@ -16,7 +16,7 @@ from consumer_membership.testing.coordinators.consumer.coordinator import Consum
 from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     Describe,
     Fetch,
@@ -53,7 +53,7 @@ class EitherCoordinator(GroupCoordinator):
 
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         """Handle a request; None: its answer comes later. Raises Refusal."""
-        speaks = self._asked(group_id, request)
+        speaks = self._coordinator_of(group_id, request)
         other: GroupCoordinator = self.classic if speaks is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
             raise RequestRefusal(code.UNSUPPORTED_VERSION)
@@ -75,12 +75,12 @@ class EitherCoordinator(GroupCoordinator):
         """Take the answers of both to requests that waited."""
         return [*self.consumer.take_released(), *self.classic.take_released()]
 
-    def _asked(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
+    def _coordinator_of(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
         """Whose request it is; commits, reads and removals are the group's."""
         match request:
             case Heartbeat() | Describe():
                 return self.consumer
-            case Join() | Sync() | Beat():
+            case Join() | Sync() | ClassicHeartbeat():
                 return self.classic
             case Commit() | Fetch() | LeaveGroup():
                 return self.consumer if group_id in self.consumer.groups else self.classic

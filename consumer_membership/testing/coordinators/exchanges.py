@@ -70,7 +70,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class ClassicHeartbeat:
     """Heartbeat."""
 
     member_id: str
@@ -111,7 +111,7 @@ class Describe:
     with_partitions: bool = False
 
 
-Request: TypeAlias = Heartbeat | Join | Sync | Beat | LeaveGroup | Commit | Fetch | Describe
+Request: TypeAlias = Heartbeat | Join | Sync | ClassicHeartbeat | LeaveGroup | Commit | Fetch | Describe
 
 
 # ---- answers ----

@@ -53,7 +53,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Describe,
@@ -153,7 +153,9 @@ def request_of(order: MemberOrder, protocol: GroupProtocol) -> Request:  # noqa:
                 shares=tuple(LeaderShare(member_id, partitions) for member_id, partitions in order.assignments.items()),
             )
         case SendClassicHeartbeat():
-            return Beat(member_id=order.member_id, instance_id=order.instance_id, generation=order.generation)
+            return ClassicHeartbeat(
+                member_id=order.member_id, instance_id=order.instance_id, generation=order.generation
+            )
         case SendClassicLeave():
             return LeaveGroup(members=(LeavingMember(order.member_id, order.instance_id),))
         case CommitOffsets():

@@ -60,7 +60,7 @@ class Rules:
     #: 4.4: a member that asks for another assignor begins a new epoch; before, it counts with the next change.
     assigns_for_another_assignor: bool = False
     #: KAFKA-20601 (4.4): a returning instance id may join although the group is full.
-    lets_returning_instances_in: bool = False
+    admits_returning_instances: bool = False
     #: 4.4: a member id that joins with another released instance id gives up its former one; before, it holds both.
     gives_up_former_instance: bool = False
     #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
@@ -73,7 +73,7 @@ RULES_4_4: Final = Rules(
     assignment_interval_s=1.0,
     accepts_older_commits=True,
     assigns_for_another_assignor=True,
-    lets_returning_instances_in=True,
+    admits_returning_instances=True,
     gives_up_former_instance=True,
 )
 

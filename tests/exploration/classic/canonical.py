@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _S = ClassicState
 EXCHANGE, BEAT, LEAVE, TOPICS = 1, 2, 3, 4
 #: The times of the next heartbeat, and of the leader's checks of held-back partitions and of its topics.
-BEAT_S = 20.0
+HEARTBEAT_S = 20.0
 REPAIR_S = 60.0
 REFRESH_S = 250.0
 #: The states in which a leader's knowledge is used.
@@ -119,9 +119,9 @@ def _place_static(process: Process, now: float) -> None:
 
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     heartbeats._sent_at = heartbeats._session_since = 0.0
-    heartbeats._sent_at = BEAT_S
+    heartbeats._sent_at = HEARTBEAT_S
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
-    heartbeats.pace._beats = 0
+    heartbeats.pace._sent = 0
     heartbeats.pace._round_trips._latest.clear()
     heartbeats._is_urgent = False
     heartbeats._backoff.failures = 0

@@ -108,7 +108,7 @@ def _place_member(member: MemberCore, now: float) -> None:
 def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._sent_at = 0.0
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
-    heartbeats.pace._beats = 0
+    heartbeats.pace._sent = 0
     heartbeats.pace._round_trips._latest.clear()
     heartbeats.joined_at = None
     heartbeats._backoff.failures = 0

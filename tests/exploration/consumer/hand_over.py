@@ -71,8 +71,10 @@ class HandOverInvariants:
                 case WriteAnnouncement(announcement=HandOverAnnouncement() as announcement):
                     check(is_newest, f"{name} requests a hand-over although it was in the group before")
                     self._announced(process, announcement)
-                case SendHeartbeat(heartbeat=beat) if beat.member_epoch == JOIN_EPOCH and beat.instance_id is not None:
-                    is_own = beat.instance_id == process.settings.instance_id
+                case SendHeartbeat(heartbeat=heartbeat) if (
+                    heartbeat.member_epoch == JOIN_EPOCH and heartbeat.instance_id is not None
+                ):
+                    is_own = heartbeat.instance_id == process.settings.instance_id
                     check(not (is_own and is_reserved), f"{name} takes its id back before its successor came")
                 case _:
                     pass

@@ -54,7 +54,7 @@ def scene_in(state: ClassicState) -> ClassicScene:
     """Return a scene in this state; if the state has heartbeats, one is in flight."""
     scene = IN_STATE[state]()
     if state in (S.PREPARING, S.RECONCILE, S.STABLE, S.UNSUBSCRIBING):
-        scene.beat()
+        scene.heartbeat()
     return scene
 
 
@@ -215,7 +215,7 @@ def check_rules(scene: ClassicScene) -> None:
         assert sent == [], scene.last
     check_view_outside_group(scene.member.view())
     assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
-    assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
+    assert all(heartbeat.generation >= 0 for heartbeat in scene.new(ex.SendClassicHeartbeat))
     for join in scene.new(ex.SendJoin):
         assert all(subscription.owned == scene.owned for _, subscription in join.protocols)
         assert not scene.owned or join.protocols[0][1].generation >= 0

@@ -197,7 +197,7 @@ class ClassicScene:
         """The coordinator answers the SyncGroup with these partitions."""
         return self.feed(ex.SyncAnswered(request_id=self.sync.request_id, assignment=frozenset(partitions)))
 
-    def beat(self) -> ex.SendClassicHeartbeat:
+    def heartbeat(self) -> ex.SendClassicHeartbeat:
         """Let time pass until the next heartbeat is sent."""
         before = len(self.all(ex.SendClassicHeartbeat))
         while len(self.all(ex.SendClassicHeartbeat)) == before:
@@ -208,10 +208,10 @@ class ClassicScene:
         return self.all(ex.SendClassicHeartbeat)[-1]
 
     def beat_answered(self) -> ClassicScene:
-        return self.feed(ex.ClassicHeartbeatAnswered(request_id=self.beat().request_id))
+        return self.feed(ex.ClassicHeartbeatAnswered(request_id=self.heartbeat().request_id))
 
     def beat_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError) -> ClassicScene:
-        request_id = self.beat().request_id
+        request_id = self.heartbeat().request_id
         return self.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=verdict, error=error))
 
     def rebalance(self) -> ClassicScene:

@@ -9,7 +9,7 @@ import pytest
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.heartbeat import FIRST_S, ClassicHeartbeats
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.pace import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
+from consumer_membership.membership.pace import QUICK_HEARTBEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
 from consumer_membership.types import BrokerError
 from tests.membership.classic.scene import A0, EAGER, ClassicScene, joining, stable
 
@@ -64,7 +64,7 @@ def test_configured_interval_is_an_upper_limit() -> None:
 def test_member_heartbeats_often_after_a_change() -> None:
     """After a change heartbeats are frequent and then slow down, to notice a cooperative rebalance's second round."""
     seen = gaps(stable(A0), 25)
-    assert seen[: len(FIRST_S) + QUICK_BEATS] == [*FIRST_S] + [QUICK_S] * QUICK_BEATS
+    assert seen[: len(FIRST_S) + QUICK_HEARTBEATS] == [*FIRST_S] + [QUICK_S] * QUICK_HEARTBEATS
     assert (sorted(seen), seen[-1]) == (seen, INTERVAL_S)
 
 
@@ -72,9 +72,9 @@ def test_slow_coordinator_receives_heartbeats_less_often() -> None:
     """Heartbeats use a twentieth of the member's time at most."""
     scene = calm().poll(delivered=True)
     for _ in range(REMEMBERED_ROUND_TRIPS):
-        beat = scene.beat()
+        heartbeat = scene.heartbeat()
         scene.now += 0.05
-        scene.poll(delivered=True).feed(ex.ClassicHeartbeatAnswered(request_id=beat.request_id))
+        scene.poll(delivered=True).feed(ex.ClassicHeartbeatAnswered(request_id=heartbeat.request_id))
     assert gaps(scene, 1, delivered=True) == [0.95]
 
 
@@ -82,7 +82,7 @@ def test_member_that_knows_of_the_rebalance_heartbeats_on_the_interval() -> None
     """During a revocation for a rebalance heartbeats only keep the session alive."""
     scene = calm(assignors=(EAGER,)).poll(delivered=True).rebalance()
     before = scene.now
-    scene.beat()
+    scene.heartbeat()
     assert (scene.state, scene.now - before) == (S.PREPARING, INTERVAL_S)
 
 
@@ -90,7 +90,7 @@ def test_heartbeats_are_sent_while_the_leader_computes() -> None:
     """Rules 5.6: A leader heartbeats in COMPLETING_REBALANCE while its assignor computes."""
     scene = joining().gather(1)
     before = scene.now
-    assert (scene.state, scene.beat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)
+    assert (scene.state, scene.heartbeat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)
 
 
 def test_no_heartbeat_is_sent_while_a_member_without_partitions_joins() -> None:
@@ -105,8 +105,8 @@ def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> Non
     """Rules 4.3: During a pending JoinGroup a member that keeps partitions heartbeats in its former generation."""
     scene = stable(A0).rebalance()
     before = scene.now
-    beat = scene.beat()
-    assert (scene.state, beat.generation, scene.now - before) == (S.JOINING, 1, INTERVAL_S)
+    heartbeat = scene.heartbeat()
+    assert (scene.state, heartbeat.generation, scene.now - before) == (S.JOINING, 1, INTERVAL_S)
     scene.join_rejected(V.RETRY, LOADING)
     assert scene.member.next_deadline() == scene.protocol.requests.join_at
 
@@ -114,9 +114,9 @@ def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> Non
 def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
     """A refusal for the former generation does not apply to the member."""
     scene = stable(A0).rebalance()
-    beat = scene.beat()
+    heartbeat = scene.heartbeat()
     scene.gather(2)
-    scene.feed(ex.ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
+    scene.feed(ex.ClassicHeartbeatRejected(request_id=heartbeat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
     assert (scene.state, scene.protocol.generation, scene.owned) == (S.SYNCING, 2, {A0})
 
 
@@ -124,7 +124,7 @@ def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
 def test_failed_heartbeat_is_repeated_after_a_backoff(answered: bool) -> None:  # noqa: FBT001 - a parameter
     """Rules 4.3: A failed heartbeat is repeated after retry.backoff.ms, not after the interval, and the state stays."""
     scene = calm()
-    request_id = scene.beat().request_id
+    request_id = scene.heartbeat().request_id
     if answered:
         scene.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=V.RETRY, error=LOADING))
     else:
@@ -136,7 +136,7 @@ def test_failed_heartbeat_is_repeated_after_a_backoff(answered: bool) -> None:  
 def test_member_has_one_heartbeat_in_flight() -> None:
     """A late response delays the next heartbeat."""
     scene = calm()
-    scene.beat()
+    scene.heartbeat()
     assert scene.after(10.0).new(ex.SendClassicHeartbeat) == []
 
 

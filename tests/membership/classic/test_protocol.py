@@ -335,7 +335,7 @@ def test_static_member_without_an_assignment_of_its_generation_uses_the_last_ass
     partitions that other members own.
     """
     scene = joins_again(no_answer(stable(A0, instance_id="i").rebalance().gather(2)))
-    assert scene.beat().generation == 1
+    assert scene.heartbeat().generation == 1
     scene.leave().feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=5.0))
     assert scene.all(ef.CommitOffsets)[-1].member_epoch == 1
 
@@ -372,7 +372,7 @@ def test_eager_member_calls_on_assign_for_an_empty_assignment() -> None:
 def test_heartbeats_continue_during_a_callback() -> None:
     """A slow on_revoke does not end the session."""
     scene = stable(A0, assignors=(EAGER,)).rebalance()
-    assert (scene.state, scene.beat().generation) == (S.PREPARING, 1)
+    assert (scene.state, scene.heartbeat().generation) == (S.PREPARING, 1)
 
 
 def test_raising_on_revoke_is_called_again_at_the_next_poll() -> None:
@@ -467,7 +467,7 @@ def test_assignor_chosen_by_the_group_that_the_member_lacks_is_fatal() -> None:
 def test_coordinator_that_does_not_answer_is_looked_up() -> None:
     """The coordinator decides whether the member is removed, so the member keeps its partitions meanwhile."""
     scene = stable(A0)
-    scene.beat()
+    scene.heartbeat()
     scene.feed(ex.ExchangeFailed(request_id=scene.all(ex.SendClassicHeartbeat)[-1].request_id, reason="silent"))
     assert (scene.kinds, scene.owned) == (["FindCoordinator"], {A0})
 
@@ -559,8 +559,8 @@ def test_leave_of_a_pending_member_completes_in_time() -> None:
 def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
     """The coordinator removed the member because it was silent, although the member's own clock did not run."""
     scene = stable(A0, instance_id="i").beat_answered().feed(ev.Suspended(seconds=3600.0))
-    (beat,) = scene.new(ex.SendClassicHeartbeat)
-    scene.feed(ex.ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN, error=UNKNOWN))
+    (heartbeat,) = scene.new(ex.SendClassicHeartbeat)
+    scene.feed(ex.ClassicHeartbeatRejected(request_id=heartbeat.request_id, verdict=V.REJOIN, error=UNKNOWN))
     assert scene.finish().state is S.JOINING
 
 
@@ -590,7 +590,7 @@ def test_static_member_that_was_removed_during_a_rebalance_is_fatal() -> None:
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
     """The session counts from the sending of the last answered heartbeat, not from reading the response."""
     scene = stable(A0, instance_id="i", classic={"session_timeout_s": 10.0}).beat_answered()
-    request_id = scene.beat().request_id
+    request_id = scene.heartbeat().request_id
     scene.now += 9.5
     scene.feed(ex.ClassicHeartbeatAnswered(request_id=request_id))
     scene.now += 0.5

@@ -92,11 +92,14 @@ def test_request_without_an_answer_is_the_current_error_until_a_heartbeat_is_ans
     """The view names the cause of a coordinator lookup from its first moment, for heartbeats and joins."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="silent")
     scene = stable(A0)
-    scene.feed(ExchangeFailed(request_id=scene.beat().request_id, reason="silent"))
+    scene.feed(ExchangeFailed(request_id=scene.heartbeat().request_id, reason="silent"))
     lasting = scene.member.view()
     scene.found()
-    beat = scene.beat()
-    found, over = scene.member.view(), scene.feed(ClassicHeartbeatAnswered(request_id=beat.request_id)).member.view()
+    heartbeat = scene.heartbeat()
+    found, over = (
+        scene.member.view(),
+        scene.feed(ClassicHeartbeatAnswered(request_id=heartbeat.request_id)).member.view(),
+    )
     assert (lasting.present_error, found.present_error, over.present_error) == (error, error, None)
     assert (over.last_error, over.last_error_over_at) == (error, scene.now)
     joins = joining()
@@ -108,9 +111,9 @@ def test_lease_counts_from_the_sending_of_the_last_answered_heartbeat() -> None:
     """The lease lasts the member's own session timeout; a member without partitions has no lease."""
     scene = stable(A0, classic={"session_timeout_s": 6.0})
     assert lease(scene) == 106.0
-    beat = scene.beat()
+    heartbeat = scene.heartbeat()
     sent_at = scene.now
-    scene.after(1.0).feed(ClassicHeartbeatAnswered(request_id=beat.request_id))
+    scene.after(1.0).feed(ClassicHeartbeatAnswered(request_id=heartbeat.request_id))
     assert lease(scene) == sent_at + 6.0
     assert lease(stable()) is None
     assert lease(joining()) is None
@@ -166,8 +169,8 @@ def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_i
     """The JoinGroup was answered for other members; only its response shows whether this member is in the group."""
     scene = keeping().poll().rebalance()
     confirmed_at = scene.now
-    beat = scene.beat()
-    scene.feed(ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
+    heartbeat = scene.heartbeat()
+    scene.feed(ClassicHeartbeatRejected(request_id=heartbeat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
     assert (scene.state, scene.owned, lease(scene)) == (S.JOINING, {A0}, scene.now)
     sent = len(scene.all(SendClassicHeartbeat))
     assert len(scene.after(5.0).all(SendClassicHeartbeat)) == sent

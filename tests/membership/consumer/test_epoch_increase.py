@@ -44,19 +44,19 @@ def refused() -> Scene:
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
     """Return member id, instance id and epoch of the last event's heartbeats."""
-    return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
+    return [(heartbeat.member_id, heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats]
 
 
 def test_temporary_member_joins_and_leaves_before_the_member_takes_partitions() -> None:
     """The temporary member has no instance id and no topics; the member's own full heartbeat follows immediately."""
     scene = admitted()
-    (join,) = scene.beats[-1:]
+    (join,) = scene.heartbeats[-1:]
     assert (join.member_id, join.instance_id, join.member_epoch) == ("member-2", None, 0)
     assert (join.topics, join.owned, join.rebalance_timeout_s) == ((), frozenset(), 300.0)
     assert (scene.state, scene.view.waits_for) == (S.RECONCILE, WaitsFor.LARGER_EPOCH)
     assert sent(scene.answer(8, ())) == [("member-2", None, -1)]
     assert sent(scene.answer(-1)) == [("member-1", "i", 7)]
-    assert scene.beats[-1].is_full
+    assert scene.heartbeats[-1].is_full
     assert scene.all(FetchCommitted) == []
     assert sent(scene.answer(9, {A0})) == []
     assert scene.offsets().all(AssignPartitions)[-1].member_epoch == 9
@@ -71,7 +71,7 @@ def test_member_heartbeats_until_its_epoch_has_grown() -> None:
         before = scene.now
         scene.answer(7, {A0})
         assert scene.all(FetchCommitted) == []
-        scene.next_beat()
+        scene.next_heartbeat()
         assert 0.05 <= scene.now - before <= 0.15
     assert scene.answer(8, {A0}).all(FetchCommitted) != []
 
@@ -85,7 +85,7 @@ def test_other_members_take_partitions_at_once(keys: dict[str, object]) -> None:
     """These members need no fencing token, or their epoch is already the newest of the group."""
     scene = joining(**keys).answer(7, {A0}).resolve(A0.topic_id)
     assert scene.all(FetchCommitted) != []
-    assert [beat.member_epoch for beat in scene.beats] == [0]
+    assert [heartbeat.member_epoch for heartbeat in scene.heartbeats] == [0]
 
 
 def test_member_whose_temporary_member_is_refused_has_partitions_but_no_token() -> None:
@@ -101,12 +101,12 @@ def test_member_whose_temporary_member_is_refused_has_partitions_but_no_token() 
 def test_lost_responses_of_the_temporary_member_are_repeated() -> None:
     """Brokers 4.0 and 4.1 answer the repeated join with FENCED_MEMBER_EPOCH, because the first had arrived."""
     scene = admitted().drop().found()
-    assert scene.next_beat().member_id == "member-2"
+    assert scene.next_heartbeat().member_id == "member-2"
     scene.reject(Verdict.RETRY, LOADING)
-    assert scene.next_beat().member_epoch == 0
+    assert scene.next_heartbeat().member_epoch == 0
     assert sent(scene.reject(Verdict.REJOIN, FENCED_EPOCH)) == [("member-2", None, -1)]
     scene.drop().found()
-    assert scene.next_beat().member_id == "member-2"
+    assert scene.next_heartbeat().member_id == "member-2"
     assert sent(scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)) == [("member-1", "i", 7)]
 
 
@@ -127,7 +127,7 @@ def test_join_that_is_answered_during_a_leave_has_no_temporary_member() -> None:
     scene = joining(instance_id="i", has_leases=True).leave()
     scene.answer(7, {A0}).settle()
     assert scene.state is S.UNSUBSCRIBED
-    assert {beat.member_id for beat in scene.beats} == {"member-1"}
+    assert {heartbeat.member_id for heartbeat in scene.heartbeats} == {"member-1"}
 
 
 def test_fenced_member_increases_the_epoch_again() -> None:
@@ -135,7 +135,7 @@ def test_fenced_member_increases_the_epoch_again() -> None:
     scene = stable(A0, instance_id="i", has_leases=True)
     assert scene.view.owned == {}
     scene = grown().settle().fence().settle(answers=False)
-    scene.next_beat()
+    scene.next_heartbeat()
     assert scene.answer(12, {A0}).view.owned == {}
     assert sent(scene)[0][1:] == (None, 0)
 

@@ -162,7 +162,7 @@ def test_successor_prepares_then_writes_an_announcement_and_joins_when_the_id_is
     assert order.partition == ORDERS_0
     assert order.announcement == HandOverAnnouncement(predecessor="old", successor="member-1", instance_id="i")
     describe(written(scene), i=GONE)
-    assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", 0)]
+    assert [(heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats] == [("i", 0)]
 
 
 def test_join_after_the_release_needs_no_other_request() -> None:
@@ -175,7 +175,7 @@ def test_join_after_the_release_needs_no_other_request() -> None:
     assert (first.is_consumer_group, first.expected) == (False, frozenset())
     assert [(join.is_consumer_group, join.expected) for join in joins] == [(True, {ORDERS_0, ORDERS_1})]
     scene.answer(4, [A0, A1]).settle()
-    assert not any(beat.expected or beat.is_consumer_group for beat in scene.new(SendHeartbeat))
+    assert not any(heartbeat.expected or heartbeat.is_consumer_group for heartbeat in scene.new(SendHeartbeat))
 
 
 def test_join_after_a_failed_description_checks_for_a_classic_group() -> None:
@@ -269,7 +269,7 @@ def test_failed_request_is_repeated_and_a_refused_one_warns_once() -> None:
     assert "READ" in warning.message
     assert (scene.view.waits_for, scene.view.is_warm) == (WaitsFor.INSTANCE_ID, True)
     describe(scene, i=GONE)
-    assert [beat.instance_id for beat in scene.new_beats] == ["i"]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == ["i"]
     scene.answer(1, [A0]).settle().until(lambda s: bool(s.new(ReadAnnouncements)))
     order = scene.all(ReadAnnouncements)[-1]
     scene.feed(AnnouncementsNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=True))
@@ -281,7 +281,7 @@ def test_holder_without_partitions_needs_no_preparation() -> None:
     scene = describe(waiting(), i=Holder(member_id="old", member_epoch=4))
     assert (scene.new(WarmPartitions), scene.view.is_warm) == ([], True)
     describe(scene, i=GONE)
-    assert [beat.instance_id for beat in scene.new_beats] == ["i"]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == ["i"]
 
 
 def test_successor_of_a_fixed_id_makes_no_request_to_a_newer_holder() -> None:
@@ -411,9 +411,9 @@ def test_id_of_a_member_that_ended_without_a_hand_over_is_taken_at_once() -> Non
     scene, after, other = another_id_is_free()
     began = scene.now
     (order,) = scene.new(ReadAnnouncements)
-    assert (order.partitions, scene.new_beats) == ({ORDERS_1}, [])
+    assert (order.partitions, scene.new_heartbeats) == ({ORDERS_1}, [])
     describe(read(scene), **after)
-    assert ([beat.instance_id for beat in scene.new_beats], scene.now) == ([other], began)
+    assert ([heartbeat.instance_id for heartbeat in scene.new_heartbeats], scene.now) == ([other], began)
 
 
 def test_released_id_is_left_to_its_successor() -> None:
@@ -421,34 +421,34 @@ def test_released_id_is_left_to_its_successor() -> None:
     scene, after, other = another_id_is_free()
     began = scene.now
     read(scene, rival())
-    while not scene.new_beats:
+    while not scene.new_heartbeats:
         describe(scene.poll(), **after)
     assert RESERVED_FOR_OTHERS_S <= scene.now - began < RESERVED_FOR_OTHERS_S + 0.1
-    assert [beat.instance_id for beat in scene.beats][-1] == other
+    assert [heartbeat.instance_id for heartbeat in scene.heartbeats][-1] == other
 
 
 def test_predecessor_of_a_pool_leaves_its_own_id_longer_to_its_successor() -> None:
     """If the predecessor took its id back while the successor is paused, the successor would wait for it forever."""
     scene = released_of_pool()
     began = scene.now
-    while not scene.new_beats:
+    while not scene.new_heartbeats:
         describe(scene.poll(), i0=OWN, i1=holder("old1"))
     assert RESERVED_S <= scene.now - began < RESERVED_S + 0.3
-    assert [beat.instance_id for beat in scene.beats][-1] == "i0"
+    assert [heartbeat.instance_id for heartbeat in scene.heartbeats][-1] == "i0"
 
 
 def test_released_id_is_taken_at_once_if_its_successor_has_another_one() -> None:
     """The announcement of that successor had no effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival()), **(after | {"outside": holder("rival", ORDERS_1)}))
-    assert [beat.instance_id for beat in scene.new_beats] == [other]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == [other]
 
 
 def test_announcement_to_an_earlier_holder_reserves_no_id() -> None:
     """Announcements stay in the helper group after they have taken effect."""
     scene, after, other = another_id_is_free()
     describe(read(scene, rival("earlier")), **after)
-    assert [beat.instance_id for beat in scene.new_beats] == [other]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == [other]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
@@ -458,7 +458,7 @@ def test_unreadable_announcement_reserves_no_id(is_refused: bool) -> None:  # no
     order = scene.all(ReadAnnouncements)[-1]
     scene.feed(AnnouncementsNotRead(request_id=order.request_id, error=NOT_ALLOWED, is_refused=is_refused))
     describe(scene, **after)
-    assert [beat.instance_id for beat in scene.new_beats] == [other]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == [other]
 
 
 def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_an_announcement() -> None:
@@ -466,7 +466,7 @@ def test_free_id_whose_last_holder_had_no_partitions_is_taken_without_an_announc
     scene, after, other = another_id_is_free()
     empty = Holder(member_id="empty", member_epoch=-2)
     describe(read(scene, rival()), **(after | {other: empty}))
-    assert [beat.instance_id for beat in scene.new_beats] == [other]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == [other]
 
 
 def test_successor_that_joins_elsewhere_withdraws_its_announcement() -> None:
@@ -496,7 +496,7 @@ def test_successor_of_a_pool_joins_with_the_id_that_it_requested() -> None:
     mine = str(scene.protocol.claim.successor.instance_id)
     other = next(i for i in POOL if i != mine)
     describe(scene, **{mine: GONE, other: GONE})
-    assert [beat.instance_id for beat in scene.new_beats] == [mine]
+    assert [heartbeat.instance_id for heartbeat in scene.new_heartbeats] == [mine]
 
 
 # ---- the predecessor ----
@@ -510,7 +510,7 @@ def test_predecessor_releases_everything_in_order_and_leaves_with_minus_two() ->
     scene.finish()
     assert isinstance(scene.step, RevokePartitions)
     scene.finish()
-    assert [(beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [("i", -2)]
+    assert [(heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats] == [("i", -2)]
     scene.answer(-2)
     assert (scene.state, scene.view.owned, scene.all(LeaveCompleted)) == (S.JOINING, {}, [])
 
@@ -530,7 +530,7 @@ def test_predecessor_whose_successor_never_comes_joins_again_and_ignores_its_ann
     """The id stays free for a limited time; then the announcement of the dead successor has no effect any more."""
     scene = released()
     began = scene.now
-    while not scene.new_beats:
+    while not scene.new_heartbeats:
         describe(scene.poll(), i=Holder(member_id="member-1", member_epoch=-2))
     assert RESERVED_S <= scene.now - began < RESERVED_S + 1.0
     assert [order.announcement for order in scene.answer(3, [A0, A1]).new(WriteAnnouncement)] == [None]
@@ -560,21 +560,21 @@ def test_predecessor_of_a_pool_waits_for_another_id_and_leaves_the_released_one(
     """The predecessor makes no request itself. It takes an id immediately if no other successor requested it."""
     scene = released_of_pool()
     describe(scene, i0=OWN, i1=holder("old1"))
-    assert (scene.new_beats, scene.state) == ([], S.JOINING)
+    assert (scene.new_heartbeats, scene.state) == ([], S.JOINING)
     describe(scene, i0=holder("successor"), i1=holder("old1"))
     assert scene.all(WarmPartitions) == []
     describe(scene, i0=holder("successor"), i1=RELEASED)
     describe(read(scene), i0=holder("successor"), i1=RELEASED)
-    assert ([beat.instance_id for beat in scene.new_beats], scene.new(WriteAnnouncement)) == (["i1"], [])
+    assert ([heartbeat.instance_id for heartbeat in scene.new_heartbeats], scene.new(WriteAnnouncement)) == (["i1"], [])
 
 
 def test_predecessor_of_a_pool_joins_with_a_new_member_id_if_it_takes_another_id() -> None:
     """The coordinator keeps the released id under the former member id, with its partitions."""
     other = describe(released_of_pool(), i0=OWN, i1=RELEASED)
     describe(read(other), i0=OWN, i1=RELEASED)
-    assert [(beat.member_id, beat.instance_id) for beat in other.new_beats] == [("member-2", "i1")]
-    other.reject(Verdict.RETRY, LOADING).next_beat()
-    assert other.beats[-1].member_id == "member-2"
+    assert [(heartbeat.member_id, heartbeat.instance_id) for heartbeat in other.new_heartbeats] == [("member-2", "i1")]
+    other.reject(Verdict.RETRY, LOADING).next_heartbeat()
+    assert other.heartbeats[-1].member_id == "member-2"
 
 
 def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhere() -> None:
@@ -582,7 +582,7 @@ def test_predecessor_of_a_pool_takes_its_id_back_if_its_successor_joined_elsewhe
     scene = released_of_pool()
     began = scene.now
     describe(scene, i0=OWN, i1=holder("successor"))
-    assert ([beat.instance_id for beat in scene.new_beats], scene.now - began < 0.1) == (["i0"], True)
+    assert ([heartbeat.instance_id for heartbeat in scene.new_heartbeats], scene.now - began < 0.1) == (["i0"], True)
     assert [order.announcement for order in scene.answer(2, [A0]).new(WriteAnnouncement)] == [None]
 
 
@@ -594,20 +594,20 @@ def test_predecessor_whose_release_was_lost_releases_its_id_again(pool: tuple[st
     scene.settle(answers=False).drop()
     held = Holder(member_id="member-1", member_epoch=4, partitions=frozenset({ORDERS_0}))
     describe(scene, **{instance_id: held, "i1": holder("old1")})
-    assert [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats] == [
-        ("member-1", instance_id, -2)
-    ]
+    assert [
+        (heartbeat.member_id, heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats
+    ] == [("member-1", instance_id, -2)]
     scene.answer(-2)
     began = scene.now
     describe(scene, **{instance_id: OWN, "i1": holder("old1")})
-    assert (scene.new_beats, scene.state, scene.now - began < RESERVED_S) == ([], S.JOINING, True)
+    assert (scene.new_heartbeats, scene.state, scene.now - began < RESERVED_S) == ([], S.JOINING, True)
 
 
 def test_predecessor_of_a_pool_that_is_replaced_during_its_release_waits_for_another_id() -> None:
     """The session ended meanwhile and its successor has the id, but the pool has other ids."""
     replaced = BrokerError(code=FENCED_INSTANCE_CODE, name="FENCED_INSTANCE_ID", message="fenced by member new")
     scene = handing_over_of_pool().with_heartbeat_in_flight().reject(Verdict.FATAL, replaced)
-    assert (scene.finish().state, scene.new_beats) == (S.JOINING, [])
+    assert (scene.finish().state, scene.new_heartbeats) == (S.JOINING, [])
 
 
 def test_predecessor_reads_its_announcement_once_a_second_and_rarely_without_permission() -> None:
@@ -648,7 +648,7 @@ def test_application_that_closes_during_a_hand_over_leaves_normally() -> None:
     """The successor finds the id free, as after a hand-over, and close() returns."""
     scene = handing_over().leave().settle()
     assert (scene.state, scene.all(LeaveCompleted)) == (S.UNSUBSCRIBED, [LeaveCompleted()])
-    assert [beat.member_epoch for beat in scene.beats][-1] == -2
+    assert [heartbeat.member_epoch for heartbeat in scene.heartbeats][-1] == -2
 
 
 def test_application_that_closes_after_a_hand_over_leaves_at_once() -> None:
@@ -669,9 +669,9 @@ def test_member_that_left_during_a_hand_over_ignores_its_announcement_afterwards
 def test_application_that_does_not_poll_during_a_hand_over_leaves_at_max_poll_interval() -> None:
     """A stuck application delays its successor no longer than any other rebalance."""
     scene = handing_over(drain_timeout_s=MAX_POLL_S).after(MAX_POLL_S)
-    assert (scene.state, scene.new(LosePartitions) != [], scene.beats[-1].member_epoch) == (S.STALE, True, -2)
+    assert (scene.state, scene.new(LosePartitions) != [], scene.heartbeats[-1].member_epoch) == (S.STALE, True, -2)
     scene.poll().finish()
-    assert (scene.state, scene.new_beats) == (S.JOINING, [])
+    assert (scene.state, scene.new_heartbeats) == (S.JOINING, [])
 
 
 def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_the_drain_timeout() -> None:
@@ -682,19 +682,19 @@ def test_callback_that_does_not_return_during_a_hand_over_is_waited_for_until_th
     scene = handing_over(drain_timeout_s=5.0).finish()
     assert isinstance(scene.step, RevokePartitions)
     scene.after(14.9)
-    assert (scene.state, scene.new_beats[-1].member_epoch) == (S.UNSUBSCRIBING, 1)
+    assert (scene.state, scene.new_heartbeats[-1].member_epoch) == (S.UNSUBSCRIBING, 1)
     scene.after(0.1)
-    assert ([beat.member_epoch for beat in scene.new_beats], scene.state) == ([-2], S.STALE)
+    assert ([heartbeat.member_epoch for heartbeat in scene.new_heartbeats], scene.state) == ([-2], S.STALE)
     (raised,) = scene.new(RaiseToApplication)
     assert (raised.error.code, "drain.timeout.ms=5000" in raised.error.message) == (POLL_TIMEOUT_CODE, True)
     scene.finish().poll().finish()
-    assert (scene.state, scene.new_beats) == (S.JOINING, [])
+    assert (scene.state, scene.new_heartbeats) == (S.JOINING, [])
 
 
 def test_predecessor_that_is_fenced_during_a_hand_over_waits_for_its_successor() -> None:
     """The successor owns the id, so the fenced member does not compete for it."""
     scene = handing_over().fence().finish()
-    assert (scene.state, scene.new_beats, scene.all(LeaveCompleted)) == (S.JOINING, [], [])
+    assert (scene.state, scene.new_heartbeats, scene.all(LeaveCompleted)) == (S.JOINING, [], [])
 
 
 # ---- the tables ----

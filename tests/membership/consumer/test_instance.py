@@ -104,7 +104,7 @@ def description_intervals_s(scene: Scene, count: int, **holders: Holder) -> list
 def waits_until_fatal(scene: Scene, holder: str) -> None:
     """The holder keeps the id until the waiting member fails."""
     while scene.state is S.JOINING:
-        scene.until(lambda s: bool(s.new(DescribeGroup) or s.new_beats)).poll()
+        scene.until(lambda s: bool(s.new(DescribeGroup) or s.new_heartbeats)).poll()
         if len(scene.all(DescribeGroup)) and scene.protocol.claim.state is ClaimState.DESCRIBING:
             describe(scene, i=living(holder))
         if scene.protocol.heartbeats.in_flight is not None:
@@ -113,7 +113,7 @@ def waits_until_fatal(scene: Scene, holder: str) -> None:
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
     """Return member id, instance id and epoch of the last event's heartbeats."""
-    return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
+    return [(heartbeat.member_id, heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats]
 
 
 def raised_problems(scene: Scene) -> list[tuple[Problem, str]]:
@@ -192,7 +192,7 @@ def test_holder_that_is_unknown_needs_no_release(verdict: Verdict, error: Broker
 def test_lost_release_is_repeated() -> None:
     """A release without a response is sent again, because it is idempotent."""
     scene = describe(conflict()).drop().found()
-    assert (scene.next_beat().member_id, scene.beats[-1].member_epoch) == ("former", -2)
+    assert (scene.next_heartbeat().member_id, scene.heartbeats[-1].member_epoch) == ("former", -2)
 
 
 def test_slower_of_two_new_members_is_fenced() -> None:
@@ -257,7 +257,9 @@ def test_member_that_learns_of_the_holder_late_never_takes_over(waits_s: float) 
     assert (scene.state, scene.new(DescribeGroup)) == (S.JOINING, [])
     assert "It is not taken over, because the application subscribed" in scene.new(Warned)[0].message
     waits_until_fatal(scene, "newer")
-    assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
+    assert ("newer", "i", -2) not in [
+        (heartbeat.member_id, heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.heartbeats
+    ]
     assert raised_problems(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
 
 
@@ -334,9 +336,9 @@ def test_former_holder_loses_everything_and_ends() -> None:
     assert scene.new(CommitOffsets) == []
     scene.finish()
     scene.after(1000).poll()
-    assert (scene.state, scene.new_beats) == (S.FATAL, [])
+    assert (scene.state, scene.new_heartbeats) == (S.FATAL, [])
     scene.leave()
-    assert (scene.new(LeaveCompleted), scene.new_beats) == ([LeaveCompleted()], [])
+    assert (scene.new(LeaveCompleted), scene.new_heartbeats) == ([LeaveCompleted()], [])
 
 
 def test_holder_that_was_released_rejoins_after_a_pause() -> None:
@@ -345,8 +347,8 @@ def test_holder_that_was_released_rejoins_after_a_pause() -> None:
     It rejoins after a pause, so that the new member can join first.
     """
     scene = stable(A0, instance_id="i").fence(FENCED_EPOCH).finish()
-    assert (scene.state, scene.new_beats) == (S.JOINING, [])
-    assert (scene.next_beat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # the member has a state
+    assert (scene.state, scene.new_heartbeats) == (S.JOINING, [])
+    assert (scene.next_heartbeat().member_epoch, round(scene.now - scene.context.history.since, 1)) == (0, 0.1)  # type: ignore[operator]  # the member has a state
 
 
 # ---- fail and wait --------------------------------------------------------------------------------------------------
@@ -496,7 +498,7 @@ def test_claim_of_a_waiting_pool_member_that_was_refused_delays_no_later_claim()
 def test_waiting_member_leaves_at_once() -> None:
     """A waiting member holds no partitions, so its leave is sent immediately."""
     scene = conflict(ConflictPolicy.WAIT).leave()
-    assert [beat.member_epoch for beat in scene.new_beats] == [-2]
+    assert [heartbeat.member_epoch for heartbeat in scene.new_heartbeats] == [-2]
     assert scene.answer(-2).new(LeaveCompleted) == [LeaveCompleted()]
 
 
@@ -580,7 +582,7 @@ def living(name: str) -> Holder:
 def test_pool_is_described_before_the_join() -> None:
     """The member sends no join before it knows which ids are held."""
     scene = joining(instance_pool=POOL)
-    assert (scene.new(DescribeGroup) != [], scene.beats, scene.view.instance_id) == (True, [], None)
+    assert (scene.new(DescribeGroup) != [], scene.heartbeats, scene.view.instance_id) == (True, [], None)
 
 
 def test_released_id_is_claimed_before_an_unused_one() -> None:
@@ -600,11 +602,11 @@ def test_claim_that_another_member_won_tries_another_id() -> None:
     A refused member describes the group again and skips the refused id.
     """
     scene = pooled(i0=living("m"))
-    first = scene.beats[-1].instance_id
+    first = scene.heartbeats[-1].instance_id
     held(scene, "quicker")
     assert (scene.kinds, scene.state) == ([], S.JOINING)
     describe(scene.until(lambda s: bool(s.new(DescribeGroup))), i0=living("m"))
-    assert {first, scene.beats[-1].instance_id} == {"i1", "i2"}
+    assert {first, scene.heartbeats[-1].instance_id} == {"i1", "i2"}
 
 
 def test_pool_without_a_free_id_waits_and_warns_once() -> None:
@@ -633,10 +635,10 @@ def test_pool_without_a_free_id_fails_with_policy_fail() -> None:
 def test_pool_without_describe_permission_tries_each_id() -> None:
     """The coordinator refuses held ids. When it has refused all, the member waits."""
     scene = not_described(joining(instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT))
-    tried = [scene.beats[-1].instance_id]
+    tried = [scene.heartbeats[-1].instance_id]
     for _ in range(2):
         not_described(held(scene, "m").until(lambda s: bool(s.new(DescribeGroup))))
-        tried.append(scene.beats[-1].instance_id)
+        tried.append(scene.heartbeats[-1].instance_id)
     assert sorted(filter(None, tried)) == list(POOL)
     not_described(held(scene, "m").until(lambda s: bool(s.new(DescribeGroup))))
     assert (sent(scene), len(scene.new(Warned))) == ([], 1)
@@ -647,7 +649,7 @@ def test_pool_member_keeps_its_id_after_a_fence() -> None:
     scene = pooled().answer(1, {A0}).settle()
     mine = scene.view.instance_id
     scene.fence().finish()
-    assert scene.with_heartbeat_in_flight().beats[-1].instance_id == mine
+    assert scene.with_heartbeat_in_flight().heartbeats[-1].instance_id == mine
 
 
 def test_pool_member_whose_id_was_taken_claims_another() -> None:
@@ -661,13 +663,13 @@ def test_pool_member_whose_id_was_taken_claims_another() -> None:
     assert (scene.state, [type(step) for step in scene.new_steps]) == (S.FENCED, [LosePartitions])
     scene.finish().until(lambda s: bool(s.new(DescribeGroup)))
     describe(scene, **{mine or "": living("newer")})
-    assert scene.with_heartbeat_in_flight().beats[-1].instance_id not in (mine, None)
+    assert scene.with_heartbeat_in_flight().heartbeats[-1].instance_id not in (mine, None)
 
 
 def test_pool_member_without_an_id_leaves_without_a_request() -> None:
     """The coordinator does not know a member that has no id yet."""
     scene = joining(instance_pool=POOL).leave()
-    assert (scene.beats, scene.new(LeaveCompleted)) == ([], [LeaveCompleted()])
+    assert (scene.heartbeats, scene.new(LeaveCompleted)) == ([], [LeaveCompleted()])
 
 
 # ---- removed by an administrator ------------------------------------------------------------------------------------
@@ -683,7 +685,7 @@ def test_static_member_that_was_removed_is_fatal() -> None:
 def calm(scene: Scene) -> Scene:
     """STABLE, after such a long time without changes that heartbeats are a broker interval apart."""
     for _ in range(20):
-        scene.next_beat()
+        scene.next_heartbeat()
         scene.answer(1)
     assert scene.protocol.heartbeats.spacing_s(scene.now, holds=True) == scene.protocol.heartbeats.broker_interval_s
     return scene
@@ -693,7 +695,7 @@ def calm(scene: Scene) -> Scene:
 def test_static_member_that_was_removed_between_heartbeats_is_fatal(session_s: float | None) -> None:
     """The last response is at most one interval old, and a session is longer."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=session_s)))
-    scene.next_beat()
+    scene.next_heartbeat()
     scene.now += 0.01
     scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
     assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
@@ -702,7 +704,7 @@ def test_static_member_that_was_removed_between_heartbeats_is_fatal(session_s: f
 def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None:
     """The group's session may be only slightly longer than the broker's interval."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=5.5)))
-    scene.next_beat()
+    scene.next_heartbeat()
     scene.now += 0.6
     assert scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).state is S.FENCED
 
@@ -759,12 +761,12 @@ def test_view_shows_the_session_timeout_of_a_static_member() -> None:
 def test_changed_interval_requests_the_session_timeout_again() -> None:
     """An operator who changes the interval often also changes the session timeout, so the member requests it again."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)))
-    scene.next_beat()
+    scene.next_heartbeat()
     scene.answer(1, interval_s=2.0)
     assert scene.new(LearnSessionTimeout) == [LearnSessionTimeout()]
     scene.feed(SessionTimeoutLearned(session_timeout_s=10.0))
     assert scene.view.session_timeout_s == 10.0
-    scene.next_beat()
+    scene.next_heartbeat()
     assert scene.answer(1, interval_s=2.0).new(LearnSessionTimeout) == []
 
 
@@ -775,7 +777,7 @@ def test_session_timeout_is_requested_again_after_each_session(learned_s: float 
     asked_at: list[float] = []
     for _ in range(200):
         before = len(scene.all(LearnSessionTimeout))
-        scene.next_beat()
+        scene.next_heartbeat()
         scene.poll().answer(1)
         if len(scene.all(LearnSessionTimeout)) > before:
             asked_at.append(scene.now)
@@ -843,7 +845,7 @@ def test_leave_without_return_does_not_count_as_absence() -> None:
 def test_loading_coordinator_does_not_end_a_conflict() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the release is repeated."""
     scene = describe(conflict()).reject(Verdict.RETRY, LOADING)
-    assert (scene.next_beat().member_id, scene.state) == ("former", S.JOINING)
+    assert (scene.next_heartbeat().member_id, scene.state) == ("former", S.JOINING)
 
 
 # ---- the table of claims --------------------------------------------------------------------------------------------

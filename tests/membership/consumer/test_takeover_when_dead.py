@@ -62,7 +62,7 @@ def first(epoch: int | None = 5) -> Holder:
 
 def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
     """Return member id, instance id and epoch of the last event's heartbeats."""
-    return [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.new_beats]
+    return [(heartbeat.member_id, heartbeat.instance_id, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats]
 
 
 def texts(scene: Scene) -> list[str]:
@@ -96,7 +96,7 @@ def test_holder_without_proof_is_never_released() -> None:
     """The member waits for ten sessions without a release or a failure, and its view names the holder."""
     scene = wait_for(checked(conflict(), is_dead=False), 10 * SESSION_S)
     assert scene.state is S.JOINING
-    assert [beat.member_epoch for beat in scene.beats if beat.member_id == "first"] == []
+    assert [heartbeat.member_epoch for heartbeat in scene.heartbeats if heartbeat.member_id == "first"] == []
     view = scene.view
     assert (view.waits_for, view.waits_until) == (WaitsFor.INSTANCE_ID, None)
     assert "first (client c1 on /10.0.0.1)" in (view.waits_for_detail or "")
@@ -155,7 +155,7 @@ def test_slower_of_two_replacements_waits_for_the_faster_one() -> None:
     """FENCED_INSTANCE_ID for the release: the other replacement has the id and is alive, so this member waits."""
     scene = checked(conflict(), is_dead=True).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert scene.state is S.JOINING
-    scene.until(lambda s: bool(s.new_beats))
+    scene.until(lambda s: bool(s.new_heartbeats))
     assert sent(scene) == [("member-1", "i", 0)]
     checked(held(scene, "faster"), is_dead=False)
     assert (scene.state, "faster" in texts(scene)[-1]) == (S.JOINING, True)
@@ -188,7 +188,7 @@ def test_fenced_member_takes_its_place_back_only_from_a_dead_member() -> None:
     """The member's age does not matter: without proof it waits for the member that replaced it."""
     scene = checked(conflict(), is_dead=True).answer(-2).answer(5, {A0}).settle()
     scene.fence().finish()
-    scene.until(lambda s: bool(s.new_beats))
+    scene.until(lambda s: bool(s.new_heartbeats))
     assert checked(held(scene, "second"), is_dead=False).state is S.JOINING
     assert sent(checked(described(scene, i=Holder(member_id="second", member_epoch=6)), is_dead=True)) == [
         ("second", "i", -2)

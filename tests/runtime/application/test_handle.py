@@ -88,7 +88,7 @@ def test_handle_watch_makes_no_check_while_records_arrive() -> None:
     handle = Handle()
     for _ in range(100):
         assert handle.silent_for(BROKER_CHECK_AFTER_S * 0.8) == []
-        handle.watch.saw_record()
+        handle.watch.record_received()
     assert handle.checks == 0
 
 
@@ -132,7 +132,7 @@ def test_handle_watch_doubles_the_time_for_each_new_handle_without_broker() -> N
     assert handle.watch.lost_since == pytest.approx(100 + BROKER_CHECK_AFTER_S, abs=BROKER_RECHECK_S)
     assert gaps[:3] == pytest.approx([LOST_AFTER_S * 2, LOST_AFTER_S * 4, LOST_AFTER_S * 8], abs=2 * BROKER_RECHECK_S)
     assert gaps[5:] == pytest.approx([LONGEST_LOST_AFTER_S] * len(gaps[5:]), abs=3 * BROKER_RECHECK_S)
-    handle.watch.saw_record()
+    handle.watch.record_received()
     assert handle.watch.lost_since is None
     (found_again,) = handle.silent_for(BROKER_CHECK_AFTER_S + LOST_AFTER_S + 2 * BROKER_RECHECK_S)
     assert found_again < gaps[-1]

@@ -180,11 +180,11 @@ def test_statistics_keep_librdkafkas_offset_of_a_partition_unknown_to_the_member
     assert (shown["committed_offset"], shown["committed_leader_epoch"], shown["consumer_lag"]) == (600, 1, 400)
 
 
-@pytest.mark.parametrize(("asked_at", "expected"), [(9.0, 70), (11.0, 600)])
-def test_statistics_show_the_later_of_two_committed_offsets(asked_at: float, expected: int) -> None:
+@pytest.mark.parametrize(("requested_at", "expected"), [(9.0, 70), (11.0, 600)])
+def test_statistics_show_the_later_of_two_committed_offsets(requested_at: float, expected: int) -> None:
     """The later value counts: the member's, or librdkafka's after it fetched the offset of a manual assignment."""
     text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
-    progress = Progress(asked_at={A0: asked_at})
+    progress = Progress(requested_at={A0: requested_at})
     shown = partition_of(document_of(MemberFigures(committed={A0: known_commit(at(70))}), progress, text=text))
     assert shown["committed_offset"] == expected
 

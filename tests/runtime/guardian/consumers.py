@@ -66,8 +66,8 @@ class ConsumerProcess(Application):
     def report(self) -> MembershipReport:
         """Return the current report of the consumer."""
         self.order("report")
-        member_id, beats, state, *owned = self.read_words()
-        return MembershipReport(member_id, int(beats), state, tuple(map(int, owned)))
+        member_id, heartbeats, state, *owned = self.read_words()
+        return MembershipReport(member_id, int(heartbeats), state, tuple(map(int, owned)))
 
     def set_credentials(self, user: str, password: str) -> None:
         """Set the credentials for later authentications."""

@@ -142,7 +142,7 @@ class Member:
         assert isinstance(event, SyncAnswered | SyncRejected | ExchangeFailed)
         return event
 
-    async def beat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:
+    async def heartbeat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:
         """Send a heartbeat; return its success or its verdict."""
         order = SendClassicHeartbeat(
             request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
@@ -157,7 +157,7 @@ class Member:
         """Heartbeat until the coordinator returns this verdict."""
 
         async def has_verdict() -> bool:
-            return await self.beat() is verdict
+            return await self.heartbeat() is verdict
 
         await async_wait_until(has_verdict, f"a heartbeat that ends with {verdict}")
 

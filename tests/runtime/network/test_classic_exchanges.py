@@ -122,16 +122,16 @@ def test_classic_exchange_uses_the_newest_common_version(
     def beaten(request: Received) -> Answer:
         return beat_answer(version=request.version)
 
-    scripted = script(join=joined, sync=synced, beat=beaten, **ANSWERS)
+    scripted = script(join=joined, sync=synced, heartbeat=beaten, **ANSWERS)
     with ScriptedBroker(scripted, versions=offered) as broker:
-        join, sync, beat, leave, commit = result_of(broker, each)
+        join, sync, heartbeat, leave, commit = result_of(broker, each)
         used = {api: broker.requests(api)[0].version for api in versions}
     assert used == versions
     assert isinstance(join, JoinAnswered)
     assert (join.is_leader, join.members) == (True, {"m": SUBSCRIBED})
     assert isinstance(sync, SyncAnswered)
     assert sync.assignment == {T0}
-    assert (beat, leave) == (ClassicHeartbeatAnswered(request_id=9), ClassicLeft(request_id=10))
+    assert (heartbeat, leave) == (ClassicHeartbeatAnswered(request_id=9), ClassicLeft(request_id=10))
     assert isinstance(commit, ClassicCommitAnswered)
     assert (commit.membership, commit.answer.errors) == (None, {T0: None})
 
@@ -141,16 +141,16 @@ def test_classic_exchange_returns_refusals_as_events() -> None:
     scripted = script(
         join=join_answer(code=25),
         sync=sync_answer(code=27),
-        beat=beat_answer(22),
+        heartbeat=beat_answer(22),
         leave=leave_answer(("m", None, 25)),
         commit=commit_answer({T0: 22}),
     )
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
-        join, sync, beat, leave, commit = result_of(broker, each)
+        join, sync, heartbeat, leave, commit = result_of(broker, each)
     assert isinstance(join, JoinRejected)
     assert isinstance(sync, SyncRejected)
-    assert isinstance(beat, ClassicHeartbeatRejected)
-    assert [join.verdict, sync.verdict, beat.verdict] == [
+    assert isinstance(heartbeat, ClassicHeartbeatRejected)
+    assert [join.verdict, sync.verdict, heartbeat.verdict] == [
         ClassicVerdict.REJOIN,
         ClassicVerdict.REJOIN_NOW,
         ClassicVerdict.REJOIN_KEEP_ID,
@@ -166,12 +166,12 @@ def test_classic_exchange_without_the_classic_protocol_is_fatal() -> None:
     """The error is UNSUPPORTED_VERSION, and its message names the missing API."""
     offered = {key: ends for key, ends in OFFERED.items() if key in {LIST_OFFSETS, METADATA, 10, 18}}
     with ScriptedBroker(versions=offered) as broker:
-        join, sync, beat, leave, commit = result_of(broker, each)
+        join, sync, heartbeat, leave, commit = result_of(broker, each)
     assert isinstance(join, JoinRejected)
     assert isinstance(sync, SyncRejected)
-    assert isinstance(beat, ClassicHeartbeatRejected)
-    assert {join.verdict, sync.verdict, beat.verdict} == {ClassicVerdict.FATAL}
-    assert [join.error.name, sync.error.name, beat.error.name] == ["UNSUPPORTED_VERSION"] * 3
+    assert isinstance(heartbeat, ClassicHeartbeatRejected)
+    assert {join.verdict, sync.verdict, heartbeat.verdict} == {ClassicVerdict.FATAL}
+    assert [join.error.name, sync.error.name, heartbeat.error.name] == ["UNSUPPORTED_VERSION"] * 3
     assert "JoinGroup (api key 11)" in join.error.message
     assert isinstance(leave, ClassicLeft)
     assert leave.error is not None
@@ -243,7 +243,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
         gate.open()
         return others, await joining
 
-    scripted = script(join=Later(join_answer(), gate), beat=beat_answer(), **ANSWERS)
+    scripted = script(join=Later(join_answer(), gate), heartbeat=beat_answer(), **ANSWERS)
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
         others, joined = result_of(broker, act)
         connections = {api: broker.requests(api)[0].connection for api in (JOIN, BEAT, COMMIT, LEAVE)}
@@ -283,7 +283,7 @@ def test_join_prepares_the_connection_of_later_requests_while_it_waits() -> None
         await joining
         return await exchange(client, at, "g", beat_order(), PATIENCE_S)
 
-    with ScriptedBroker(script(join=Later(join_answer(), gate), beat=beat_answer()), versions=OFFERED) as broker:
+    with ScriptedBroker(script(join=Later(join_answer(), gate), heartbeat=beat_answer()), versions=OFFERED) as broker:
         result_of(broker, act)
         assert len(broker.requests(API_VERSIONS)) == 2
 
@@ -325,7 +325,7 @@ def test_end_of_the_joins_connection_reports_no_lost_coordinator() -> None:
         failed = await exchange(client, at, "g", LONG, PATIENCE_S)
         return [failed, await exchange(client, at, "g", beat_order(), PATIENCE_S)]
 
-    with ScriptedBroker(script(join=DISCONNECT, beat=beat_answer()), versions=OFFERED) as broker:
+    with ScriptedBroker(script(join=DISCONNECT, heartbeat=beat_answer()), versions=OFFERED) as broker:
         events = result_of(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))
     assert [type(event) for event in events] == [ExchangeFailed, ClassicHeartbeatAnswered]
     assert lost == []

@@ -61,7 +61,7 @@ def test_classic_member_joins_syncs_heartbeats_commits_and_leaves(cluster: Clust
         assert joined.members == {member.member_id: MemberSubscription(topics=frozenset({cluster.topic}))}
         synced = await member.sync({member.member_id: everything})
         assert (synced.assignment, synced.note) == (everything, "")
-        assert await member.beat() == ClassicHeartbeatAnswered(request_id=3)
+        assert await member.heartbeat() == ClassicHeartbeatAnswered(request_id=3)
         committed = await member.commit(joined.generation)
         assert (committed.membership, set(committed.answer.errors.values())) == (None, {None})
         coordinator = await member.coordinator()
@@ -78,7 +78,7 @@ def test_classic_member_joins_syncs_heartbeats_commits_and_leaves(cluster: Clust
         assert offsets.keys() == everything
         await member.leave()
         if cluster.reads_leaves:
-            assert await member.beat() is ClassicVerdict.REJOIN
+            assert await member.heartbeat() is ClassicVerdict.REJOIN
 
     with_members(cluster, 1, act)
 
@@ -111,7 +111,7 @@ def test_two_classic_members_share_a_topic_and_one_takes_over_after_a_leave(kafk
         alone = await first.join()
         assert list(alone.members) == [first.member_id]
         assert (await first.sync({first.member_id: cluster.partitions(0, 1, 2, 3)})).note == ""
-        assert await first.beat() == ClassicHeartbeatAnswered(request_id=3)
+        assert await first.heartbeat() == ClassicHeartbeatAnswered(request_id=3)
         await first.leave()
 
     with_members(cluster, 2, act)
@@ -130,7 +130,7 @@ def test_static_classic_member_is_fenced_by_a_newcomer_with_its_instance_id(kafk
         # KIP-814: the group has not changed, so the leader that returned has nothing to assign.
         assert (second.generation, second.is_leader, second.skip_assignment) == (first.generation, True, True)
         assert (await newcomer.sync()).assignment == everything
-        assert await holder.beat() is ClassicVerdict.FATAL
+        assert await holder.heartbeat() is ClassicVerdict.FATAL
         committed = await holder.commit(first.generation)
         assert committed.membership is ClassicVerdict.FATAL
         await newcomer.leave()

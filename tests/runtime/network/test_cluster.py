@@ -28,7 +28,7 @@ from tests.runtime.clients import (
     T1,
     ResultT,
     answers,
-    beat,
+    heartbeat,
     node,
     offset_by_node,
     offsets_answer,
@@ -179,7 +179,7 @@ def test_request_to_an_unreachable_broker_fails_at_once_during_its_backoff(caplo
 
     async def act(client: Cluster) -> list[str]:
         coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)
-        outcomes = [await exchange(client, coordinator, "g", beat(), PATIENCE_S) for _ in range(3)]
+        outcomes = [await exchange(client, coordinator, "g", heartbeat(), PATIENCE_S) for _ in range(3)]
         return [outcome.reason for outcome in outcomes if isinstance(outcome, HeartbeatFailed)]
 
     with unused_port() as port, caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):

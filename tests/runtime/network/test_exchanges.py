@@ -27,8 +27,8 @@ from tests.runtime.clients import (
     T0,
     T1,
     answers,
-    beat,
     commit_of,
+    heartbeat,
     node,
     settings,
     with_client,
@@ -61,10 +61,10 @@ def test_coordinator_that_was_found_again_is_tried_at_once() -> None:
     async def act(client: Cluster) -> HeartbeatOutcome:
         coordinator = await client.find_coordinator("g")
         await asyncio.to_thread(broker.stop_node, 2)
-        assert isinstance(await exchange(client, coordinator, "g", beat(), PATIENCE_S), HeartbeatFailed)
+        assert isinstance(await exchange(client, coordinator, "g", heartbeat(), PATIENCE_S), HeartbeatFailed)
         await asyncio.to_thread(broker.start_node, 2)
         again = await client.find_coordinator("g")
-        outcome = await exchange(client, again, "g", beat(), PATIENCE_S)
+        outcome = await exchange(client, again, "g", heartbeat(), PATIENCE_S)
         assert isinstance(outcome, HeartbeatOutcome)
         return outcome
 
@@ -89,13 +89,13 @@ def heartbeat_outcome(
 
 def test_heartbeat_response_is_returned_as_an_event() -> None:
     """The response becomes an event of the core."""
-    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), beat(request_id=3), NEWEST)
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), heartbeat(request_id=3), NEWEST)
     assert outcome == HeartbeatAnswered(request_id=3, member_epoch=6, heartbeat_interval_s=5.0, assignment=None)
 
 
 def test_heartbeat_error_is_returned_with_its_verdict() -> None:
     """H15: an error code becomes an event with the table's verdict."""
-    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(code=25)), beat(), NEWEST)
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(code=25)), heartbeat(), NEWEST)
     assert isinstance(outcome, HeartbeatRejected)
     assert (outcome.verdict, outcome.error.code) == (Verdict.REJOIN, 25)
 
@@ -103,7 +103,7 @@ def test_heartbeat_error_is_returned_with_its_verdict() -> None:
 def test_heartbeat_to_a_broker_without_the_protocol_is_a_fatal_rejection() -> None:
     """H32 (client): without api key 68 the member receives UNSUPPORTED_VERSION and the remedy."""
     without = {key: ends for key, ends in NEWEST.items() if key != HEARTBEAT}
-    event = heartbeat_outcome(answers(), beat(), without)
+    event = heartbeat_outcome(answers(), heartbeat(), without)
     assert isinstance(event, HeartbeatRejected)
     assert (event.verdict, event.error.name) == (Verdict.FATAL, "UNSUPPORTED_VERSION")
     assert "from 4.0 on" in event.error.message
@@ -111,7 +111,7 @@ def test_heartbeat_to_a_broker_without_the_protocol_is_a_fatal_rejection() -> No
 
 def test_heartbeat_with_a_pattern_to_a_preview_broker_is_a_fatal_rejection() -> None:
     """H32 (client): version 0 of the heartbeat (Kafka 3.7 to 3.9) supports no pattern."""
-    event = heartbeat_outcome(answers(), beat(pattern="a.*"), {**NEWEST, HEARTBEAT: (0, 0)})
+    event = heartbeat_outcome(answers(), heartbeat(pattern="a.*"), {**NEWEST, HEARTBEAT: (0, 0)})
     assert isinstance(event, HeartbeatRejected)
     assert (event.verdict, event.error.name) == (Verdict.FATAL, "UNSUPPORTED_VERSION")
     assert "does not support regular expressions" in event.error.message
@@ -119,7 +119,7 @@ def test_heartbeat_with_a_pattern_to_a_preview_broker_is_a_fatal_rejection() -> 
 
 def test_heartbeat_fails_after_a_disconnect() -> None:
     """H10: without a response, the event reports a failed request that may be retried."""
-    outcome = heartbeat_outcome(answers(heartbeat=lambda _: DISCONNECT), beat(request_id=3), NEWEST)
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: DISCONNECT), heartbeat(request_id=3), NEWEST)
     assert isinstance(outcome, HeartbeatFailed)
     assert (outcome.request_id, outcome.retriable) == (3, True)
     assert "the peer closed the connection" in outcome.reason
@@ -128,17 +128,17 @@ def test_heartbeat_fails_after_a_disconnect() -> None:
 def test_heartbeat_after_a_timeout_uses_a_new_connection() -> None:
     """H09: a new connection may reach a silent coordinator, so the old one is closed."""
 
-    def heartbeat(request: Received) -> Answer:
+    def answer_of(request: Received) -> Answer:
         return DROP if request.entity.member_epoch == 1 else heartbeat_answer()
 
     async def act(client: Cluster) -> list[type]:
         # The short timeout applies to the response, not to the connection.
-        first = await exchange(client, node(broker), "g", beat(0), PATIENCE_S)
-        lost = await exchange(client, node(broker), "g", beat(1), 0.02)
-        found = await exchange(client, node(broker), "g", beat(2), PATIENCE_S)
+        first = await exchange(client, node(broker), "g", heartbeat(0), PATIENCE_S)
+        lost = await exchange(client, node(broker), "g", heartbeat(1), 0.02)
+        found = await exchange(client, node(broker), "g", heartbeat(2), PATIENCE_S)
         return [type(outcome) for outcome in (first, lost, found)]
 
-    with ScriptedBroker(answers(heartbeat=heartbeat)) as broker:
+    with ScriptedBroker(answers(heartbeat=answer_of)) as broker:
         assert with_client(broker.servers, act) == [HeartbeatAnswered, HeartbeatFailed, HeartbeatAnswered]
         first, lost, found = (request.connection for request in broker.requests(HEARTBEAT))
         assert first == lost != found
@@ -150,10 +150,10 @@ def test_heartbeats_and_commits_share_a_separate_connection() -> None:
     async def act(client: Cluster) -> None:
         coordinator = await client.find_coordinator("g")
         await asyncio.gather(
-            exchange(client, coordinator, "g", beat(5), PATIENCE_S),
+            exchange(client, coordinator, "g", heartbeat(5), PATIENCE_S),
             exchange(client, coordinator, "g", commit_of(T0), PATIENCE_S),
-            exchange(client, coordinator, "g", beat(-1), PATIENCE_S),
-            exchange(client, coordinator, "g", beat(0), PATIENCE_S),
+            exchange(client, coordinator, "g", heartbeat(-1), PATIENCE_S),
+            exchange(client, coordinator, "g", heartbeat(0), PATIENCE_S),
         )
         await client.topics(["t"])
 
@@ -175,7 +175,7 @@ def test_slow_response_to_another_request_does_not_delay_heartbeats() -> None:
         coordinator = await client.find_coordinator("g")
         slow = asyncio.create_task(client.topics(["t"]))
         await asyncio.to_thread(broker.wait_for, METADATA)
-        outcome = await exchange(client, coordinator, "g", beat(), PATIENCE_S)
+        outcome = await exchange(client, coordinator, "g", heartbeat(), PATIENCE_S)
         assert not slow.done()
         gate.open()
         await slow
@@ -194,7 +194,7 @@ def test_loss_of_an_idle_coordinator_connection_is_reported() -> None:
     lost: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
 
     async def act(client: Cluster) -> tuple[BrokerAddress, str]:
-        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        await exchange(client, node(broker), "g", heartbeat(), PATIENCE_S)
         await asyncio.to_thread(broker.disconnect, 1)
         return await lost.get()
 
@@ -209,7 +209,7 @@ def test_loss_during_a_request_is_reported_only_by_the_request() -> None:
     with ScriptedBroker(answers(heartbeat=lambda _: DISCONNECT)) as broker:
         with_client(
             broker.servers,
-            lambda client: exchange(client, node(broker), "g", beat(), PATIENCE_S),
+            lambda client: exchange(client, node(broker), "g", heartbeat(), PATIENCE_S),
             lambda *loss: lost.append(loss),
         )
     assert lost == []
@@ -235,10 +235,10 @@ def test_commit_timeout_keeps_the_connection_of_the_heartbeats() -> None:
 
     async def act(client: Cluster) -> list[type]:
         # The short timeout applies to the response, not to the connection.
-        first = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        first = await exchange(client, node(broker), "g", heartbeat(), PATIENCE_S)
         failed = await exchange(client, node(broker), "g", commit_of(T0), 0.02)
         gate.open()
-        later = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        later = await exchange(client, node(broker), "g", heartbeat(), PATIENCE_S)
         return [type(first), type(failed), type(later)]
 
     script = answers(
@@ -269,13 +269,13 @@ def test_close_fails_requests_and_connection_attempts() -> None:
     """Requests, connection attempts and waits for a backoff end, and later requests fail."""
 
     async def act(client: Cluster) -> list[type]:
-        heartbeat = asyncio.create_task(exchange(client, node(broker), "g", beat(), PATIENCE_S))
+        pending = asyncio.create_task(exchange(client, node(broker), "g", heartbeat(), PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, HEARTBEAT)
         silent = BrokerAddress(node_id=9, host="127.0.0.1", port=port)
-        connecting = asyncio.create_task(exchange(client, silent, "g", beat(), PATIENCE_S))
+        connecting = asyncio.create_task(exchange(client, silent, "g", heartbeat(), PATIENCE_S))
         await asyncio.sleep(0)
         await client.close()
-        outcomes = [await heartbeat, await connecting, await exchange(client, silent, "g", beat(), PATIENCE_S)]
+        outcomes = [await pending, await connecting, await exchange(client, silent, "g", heartbeat(), PATIENCE_S)]
         return [type(outcome) for outcome in outcomes]
 
     with ScriptedBroker(answers(heartbeat=lambda _: DROP)) as broker, listening() as port:

@@ -19,7 +19,7 @@ from tests.runtime.clients import (
     T0,
     T1,
     answers,
-    beat,
+    heartbeat,
     node,
     refusal_at_timeout,
     with_client,
@@ -247,7 +247,7 @@ def test_committed_by_partition_closes_a_connection_that_did_not_respond() -> No
 
     async def act(client: Cluster) -> CommittedOffsets:
         # The short timeout applies to the response, not to the connection.
-        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        await exchange(client, node(broker), "g", heartbeat(), PATIENCE_S)
         with pytest.raises(TransportError):
             await ask(client, 0.05)
         return await ask(client, PATIENCE_S)

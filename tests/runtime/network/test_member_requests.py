@@ -42,8 +42,8 @@ from tests.runtime.clients import (
     T0,
     T1,
     answers,
-    beat,
     commit_of,
+    heartbeat,
     node,
     offsets_answer,
     with_client,
@@ -136,7 +136,7 @@ def joined(
     described: Callable[[Received], Answer] | Answer, *, refuse_conversion: bool = True
 ) -> tuple[ExchangeOutcome, int]:
     """Return the outcome of a join, and how many times it was sent."""
-    outcome, sent = requested(described, replace(beat(epoch=0), refuse_conversion=refuse_conversion))
+    outcome, sent = requested(described, replace(heartbeat(epoch=0), refuse_conversion=refuse_conversion))
     return outcome, sent.count(BEAT)
 
 
@@ -198,9 +198,11 @@ def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
-        join = asyncio.create_task(requests.answer_to(replace(beat(epoch=0, request_id=1), refuse_conversion=True)))
+        join = asyncio.create_task(
+            requests.answer_to(replace(heartbeat(epoch=0, request_id=1), refuse_conversion=True))
+        )
         assert await asyncio.to_thread(is_asked.wait, PATIENCE_S)
-        leave = asyncio.create_task(requests.answer_to(beat(epoch=-1, request_id=2)))
+        leave = asyncio.create_task(requests.answer_to(heartbeat(epoch=-1, request_id=2)))
         await asyncio.wait((leave,), timeout=0)
         may_answer.set()
         return await join, await leave
@@ -223,8 +225,8 @@ def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet()
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
         start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
         requests = MemberRequests(cluster, member, start, lambda _: None)
-        join = replace(beat(epoch=0, request_id=1), refuse_conversion=True)
-        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))  # type: ignore[arg-type]  # all of them are requests
+        join = replace(heartbeat(epoch=0, request_id=1), refuse_conversion=True)
+        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), heartbeat(epoch=5, request_id=2))))  # type: ignore[arg-type]  # all of them are requests
 
     script = answers(classic=group(), heartbeat=heartbeat_answer(epoch=1), commit=DISCONNECT)
     with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,))}) as broker:
@@ -238,7 +240,7 @@ def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet()
 
 def static(epoch: int = 0, *, may_take_over: bool = True) -> SendHeartbeat:
     """Return a heartbeat of a member with the instance id "i"."""
-    order = beat(epoch=epoch)
+    order = heartbeat(epoch=epoch)
     return replace(order, heartbeat=replace(order.heartbeat, instance_id="i"), may_take_over=may_take_over)
 
 
@@ -283,7 +285,7 @@ def test_static_join_removes_no_member_if_the_join_is_enough(described: Callable
     assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, BEAT])
 
 
-@pytest.mark.parametrize("order", [beat(epoch=0), static(epoch=5)], ids=["a dynamic member's join", "a heartbeat"])
+@pytest.mark.parametrize("order", [heartbeat(epoch=0), static(epoch=5)], ids=["a dynamic member's join", "a heartbeat"])
 def test_heartbeat_without_a_static_join_sends_no_describe_request(order: SendHeartbeat) -> None:
     """A dynamic member never sends the request, and a static member sends it only to join."""
     outcome, sent = requested(group(members=3, state="PreparingRebalance", instance_id="i"), order)
@@ -355,7 +357,7 @@ def test_offsets_read_behind_the_join_count_once() -> None:
 
 def test_offsets_read_behind_the_join_end_with_the_next_heartbeat() -> None:
     """The response to the next heartbeat may contain another assignment."""
-    _, sent = after_join(beat(epoch=5, request_id=2), fetch_of(T0))
+    _, sent = after_join(heartbeat(epoch=5, request_id=2), fetch_of(T0))
     assert sent[-2:] == [BEAT, FETCH]
     assert sent.count(BEAT) == 2
 

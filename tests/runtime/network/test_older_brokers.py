@@ -70,7 +70,7 @@ def test_classic_member_works_with_an_older_broker(older: Older) -> None:
         joined = await member.join()
         assert (joined.is_leader, joined.protocol_name, joined.unreadable) == (True, "range", {})
         assert (await member.sync({member.member_id: everything})).assignment == everything
-        assert await member.beat() == ClassicHeartbeatAnswered(request_id=3)
+        assert await member.heartbeat() == ClassicHeartbeatAnswered(request_id=3)
         committed = await member.commit(joined.generation)
         assert (committed.membership, set(committed.answer.errors.values())) == (None, {None})
         coordinator, client, group = await member.coordinator(), member.client, member.group
@@ -90,7 +90,7 @@ def test_classic_member_works_with_an_older_broker(older: Older) -> None:
         assert (described.protocol, described.state, described.assignor) == (GroupProtocol.CLASSIC, "Stable", "range")
         assert [(one.member_id, one.assignment) for one in described.members] == [(member.member_id, everything)]
         await member.leave()
-        assert await member.beat() is ClassicVerdict.REJOIN
+        assert await member.heartbeat() is ClassicVerdict.REJOIN
 
     with_members(older.cluster, 1, act)
 
@@ -109,7 +109,7 @@ def test_static_classic_member_is_replaced_on_an_older_broker(older: Older) -> N
         assert second.generation == first.generation
         assert (second.is_leader, second.skip_assignment) == ((False, False) if older.is_narrowed else (True, True))
         assert (await newcomer.sync()).assignment == everything
-        assert await holder.beat() is ClassicVerdict.FATAL
+        assert await holder.heartbeat() is ClassicVerdict.FATAL
         await newcomer.leave()
 
     with_members(older.cluster, 2, act, instance_id="i")

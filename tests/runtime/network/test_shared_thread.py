@@ -144,12 +144,12 @@ def test_lost_connection_makes_each_member_find_its_coordinator(broker: Scripted
     one, other = join("one"), join("other")
     poll_until(lambda: one.owns(6) and other.owns(6), "all partitions of each group", one, other)
     for _ in range(3):
-        beats = [member.line.view.last_heartbeat_at or 0.0 for member in (one, other)]
+        heartbeats = [member.line.view.last_heartbeat_at or 0.0 for member in (one, other)]
         broker.disconnect(1)
         poll_until(
-            lambda beats=beats: all(  # type: ignore[misc]  # mypy infers no type of a default
+            lambda heartbeats=heartbeats: all(  # type: ignore[misc]  # mypy infers no type of a default
                 (member.line.view.last_heartbeat_at or 0.0) > beat_at
-                for member, beat_at in zip((one, other), beats, strict=True)
+                for member, beat_at in zip((one, other), heartbeats, strict=True)
             ),
             "a heartbeat of each member after the loss",
             one,

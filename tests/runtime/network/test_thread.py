@@ -298,8 +298,8 @@ def test_thread_keeps_the_membership_after_a_failed_push(
         "the fault in the log of a settled member",
         one,
     )
-    beats = len(broker.requests(HEARTBEAT))
-    poll_until(lambda: len(broker.requests(HEARTBEAT)) > beats + 2, "three more heartbeats", one)
+    heartbeats = len(broker.requests(HEARTBEAT))
+    poll_until(lambda: len(broker.requests(HEARTBEAT)) > heartbeats + 2, "three more heartbeats", one)
     assert one.problems == receiver.pushes == []
 
 
@@ -425,9 +425,9 @@ def test_holder_that_rejoins_before_the_newcomer_joins_is_released_again(
     def slow(request: Received) -> object:
         if request.api_key != HEARTBEAT:
             return None
-        beat = (request.entity.member_id == holder, request.entity.member_epoch)
-        came.append(beat)
-        return DISCONNECT if beat == (False, 0) and (True, -2) in came and (True, 0) not in came else None
+        heartbeat = (request.entity.member_id == holder, request.entity.member_epoch)
+        came.append(heartbeat)
+        return DISCONNECT if heartbeat == (False, 0) and (True, -2) in came and (True, 0) not in came else None
 
     script.faults.append(slow)
     two = join(instance_id="a")
@@ -518,8 +518,8 @@ def test_member_follows_a_coordinator_that_moves(
     poll_until(
         lambda: any(r.node_id == 2 for r in broker.requests(HEARTBEAT)[seen:]), "a heartbeat to the other node", one
     )
-    beat = one.line.view.last_heartbeat_at
-    poll_until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), "another heartbeat", one)
+    heartbeat = one.line.view.last_heartbeat_at
+    poll_until(lambda: one.line.view.last_heartbeat_at != heartbeat and one.owns(6), "another heartbeat", one)
     assert one.orders == ["assign 6"]
     assert one.line.view.coordinator is not None
     assert one.line.view.coordinator.node_id == 2
@@ -689,7 +689,7 @@ def test_lease_that_expires_before_its_response_is_logged(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The process was suspended while the coordinator answered its first heartbeat."""
-    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.0)
+    monkeypatch.setattr(consumer_protocol, "HEARTBEATS_OF_SESSION", 0.0)
     one = join(auto_commit=False)
     poll_until(
         lambda: "No heartbeat was answered within the session" in caplog.text, "the end of the lease in the log", one
@@ -700,7 +700,7 @@ def test_wake_up_is_set_when_the_session_may_be_over(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without heartbeat responses the hot path of `poll` is left, although no order waits."""
-    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
+    monkeypatch.setattr(consumer_protocol, "HEARTBEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
     # The last poll, which clears the wake-up, comes before the end of this lease or of a later one.
     poll_until(
@@ -721,7 +721,7 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow `user_data()` or a slow password hash on the membership thread does not delay the stop of delivery."""
-    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
+    monkeypatch.setattr(consumer_protocol, "HEARTBEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
     # As in the session, a late poll keeps the wake-up set.
     one.line.wake_up.add_reason(lambda: (one.line.view.lease_until or 0.0) <= time.monotonic())
@@ -771,8 +771,8 @@ def test_member_keeps_its_partitions_while_no_broker_is_reachable(
     poll_until(lambda: one.line.view.last_error is not None, "the network's error in the view", one)
     for node_id in (1, 2):
         broker.start_node(node_id)
-    beat = one.line.view.last_heartbeat_at
-    poll_until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), "another heartbeat", one)
+    heartbeat = one.line.view.last_heartbeat_at
+    poll_until(lambda: one.line.view.last_heartbeat_at != heartbeat and one.owns(6), "another heartbeat", one)
     assert one.orders == ["assign 6"]
 
 

@@ -59,12 +59,12 @@ def test_health_file_time_is_the_last_moment_without_need_of_a_restart(tmp_path:
     """A probe needs only the file's age, but its text always has the current verdict."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
-    file.beat(report(1_000.0))
+    file.write(report(1_000.0))
     assert (path.stat().st_mtime, verdict(path)) == (1_000.0, "idle")
-    file.beat(report(1_005.0, helps=True))
-    file.beat(report(1_010.0, helps=True))
+    file.write(report(1_005.0, helps=True))
+    file.write(report(1_010.0, helps=True))
     assert (path.stat().st_mtime, verdict(path)) == (1_000.0, "not_polled")
-    file.beat(report(1_015.0))
+    file.write(report(1_015.0))
     assert (path.stat().st_mtime, verdict(path)) == (1_015.0, "idle")
     file.remove()
     assert list(tmp_path.iterdir()) == []
@@ -74,10 +74,10 @@ def test_health_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     """A file that was opened before the replacement keeps its content, and no temporary file is left."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
-    file.beat(report(1.0))
+    file.write(report(1.0))
     with path.open() as opened:
         first = opened.read(5)
-        file.beat(report(2.0, helps=True))
+        file.write(report(2.0, helps=True))
         assert json.loads(first + opened.read())["consumers"][0]["verdict"] == "idle"
     assert list(tmp_path.iterdir()) == [path]
     file.remove()
@@ -90,7 +90,7 @@ def test_health_file_of_a_running_process_is_rejected_for_another(tmp_path: Path
     file = HealthFile(str(path))
     refusal = f"health.file='{path}': another process of this host writes it; give each process its own file"
     assert other(path) == refusal
-    file.beat(report(1.0))
+    file.write(report(1.0))
     assert other(path) == refusal
     file.remove()
     assert other(path) == ""
@@ -102,7 +102,7 @@ def test_health_file_does_not_follow_a_symbolic_link_at_its_temporary_name(tmp_p
     precious.write_text("kept")
     (tmp_path / f"health.json.{os.getpid()}.tmp").symlink_to(precious)
     file = HealthFile(str(path))
-    file.beat(report(1.0))
+    file.write(report(1.0))
     assert (precious.read_text(), verdict(path), path.is_symlink()) == ("kept", "idle", False)
     file.remove()
 
@@ -116,7 +116,7 @@ def test_documented_commands_read_the_health_file(tmp_path: Path) -> None:
     )
 
     def codes(found: ProcessReport) -> list[int]:
-        file.beat(found)
+        file.write(found)
         return [subprocess.run(["/bin/sh", "-c", command], check=False).returncode for command in (live, ready)]
 
     file = HealthFile(str(path))
@@ -155,13 +155,13 @@ def test_health_file_logs_a_missing_folder_once(tmp_path: Path, caplog: pytest.L
     folder = tmp_path / "folder"
     folder.mkdir()
     file = HealthFile(str(folder / "health.json"))
-    file.beat(report(1.0))
+    file.write(report(1.0))
     (folder / "health.json").unlink()
     folder.rmdir()
     for moment in (2.0, 3.0):
-        file.beat(report(moment))
+        file.write(report(moment))
     folder.mkdir()
-    file.beat(report(4.0))
+    file.write(report(4.0))
     assert [one.getMessage().partition(": ")[0] for one in caplog.records] == [
         f"health.file={folder}/health.json cannot be written; until it can, only its modification time is updated",
         f"health.file={folder}/health.json is written again after 2 failures",
@@ -173,7 +173,7 @@ def test_health_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
     """If this process's file was moved away and another process created its own, that file stays."""
     path = tmp_path / "health.json"
     file = HealthFile(str(path))
-    file.beat(report(1.0))
+    file.write(report(1.0))
     path.rename(tmp_path / "moved")
     other(path)
     file.remove()
@@ -187,6 +187,6 @@ def test_health_file_path_is_relative_to_the_first_working_folder(
     monkeypatch.chdir(tmp_path)
     file = HealthFile("health.json")
     monkeypatch.chdir("/")
-    file.beat(report(1.0))
+    file.write(report(1.0))
     assert verdict(tmp_path / "health.json") == "idle"
     file.remove()

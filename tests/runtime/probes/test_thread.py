@@ -96,8 +96,8 @@ def test_probe_address_and_file_report_only_their_consumers(tmp_path: Path) -> N
 
 def test_health_file_is_touched_while_no_restart_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a restart would help, the file's modification time stays unchanged, and its text has the reason."""
-    monkeypatch.setattr(health_file, "BEAT_S", 0.02)
-    monkeypatch.setattr(thread, "BEAT_S", 0.02)
+    monkeypatch.setattr(health_file, "WRITE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(thread, "WRITE_INTERVAL_S", 0.02)
     path = tmp_path / "health.json"
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(ProbeSettings(file=str(path)), watched)
@@ -163,7 +163,7 @@ def test_probe_thread_survives_a_consumer_whose_health_raises(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The response refers to the log, and a later request may succeed."""
-    monkeypatch.setattr(thread, "BEAT_S", 0.02)
+    monkeypatch.setattr(thread, "WRITE_INTERVAL_S", 0.02)
     monkeypatch.setattr(thread, "_TROUBLE_S", 0.01)
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), watched)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from consumer_membership.testing.coordinators.exchanges import Beat, Join, Joined, MemberIdRequired, Synced
+from consumer_membership.testing.coordinators.exchanges import ClassicHeartbeat, Join, Joined, MemberIdRequired, Synced
 from consumer_membership.testing.coordinators.rules import ClassicRules
 from tests.simulation.classic import scene
 from tests.simulation.classic.scene import A, expect, sync
@@ -27,14 +27,14 @@ join = partial(scene.join, session_timeout_s=LONG_S)
 
 def new_id(sut: Sut, *, session_timeout_s: float = LONG_S) -> str:
     """Return the id that a dynamic member must join with."""
-    return expect(MemberIdRequired, sut.ask(join(session_timeout_s=session_timeout_s))).member_id
+    return expect(MemberIdRequired, sut.call(join(session_timeout_s=session_timeout_s))).member_id
 
 
 def with_id(sut: Sut, request: Join) -> Join:
     """Give a dynamic member's join the id that the coordinator makes."""
     if request.instance_id is not None or request.member_id:
         return request
-    return replace(request, member_id=expect(MemberIdRequired, sut.ask(request)).member_id)
+    return replace(request, member_id=expect(MemberIdRequired, sut.call(request)).member_id)
 
 
 def rejoin(request: Join, joined: Joined) -> Join:
@@ -54,13 +54,13 @@ def gathering(sut: Sut, *requests: Join) -> list[Joined]:
     It joins twice: a real group's first member waits for no other, and the others come in its second generation.
     """
     first, *others = requests
-    joined = expect(Joined, sut.ask(with_id(sut, first)))
+    joined = expect(Joined, sut.call(with_id(sut, first)))
     if not others:
         return [joined]
     for number, request in enumerate(others):
         sut.send(number, with_id(sut, request))
         sut.until(_has_members(sut, number + 2))
-    again = expect(Joined, sut.ask(rejoin(first, joined)))
+    again = expect(Joined, sut.call(rejoin(first, joined)))
     return [again, *(expect(Joined, sut.receive(number)) for number in range(len(others)))]
 
 
@@ -74,12 +74,12 @@ def stable(sut: Sut, *requests: Join) -> list[Joined]:
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
     for member, request in zip(members[1:], requests[1:], strict=True):
         sut.send(member.member_id, replace(sync(member), instance_id=request.instance_id))
-    leaders = sut.ask(replace(sync(members[0], shares), instance_id=requests[0].instance_id))
+    leaders = sut.call(replace(sync(members[0], shares), instance_id=requests[0].instance_id))
     answers = [leaders, *(sut.receive(member.member_id) for member in members[1:])]
     assert [expect(Synced, one).assignment for one in answers] == [frozenset({A[n]}) for n in range(len(members))]
     return members
 
 
-def beat(member: Joined, instance_id: str | None = None) -> Beat:
+def heartbeat(member: Joined, instance_id: str | None = None) -> ClassicHeartbeat:
     """A Heartbeat of this member."""
-    return Beat(member_id=member.member_id, generation=member.generation, instance_id=instance_id)
+    return ClassicHeartbeat(member_id=member.member_id, generation=member.generation, instance_id=instance_id)

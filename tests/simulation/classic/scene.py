@@ -57,14 +57,14 @@ def join(
     )
 
 
-def ask(sut: ClassicCoordinator, key: Key, request: Request, now: float = 0.0) -> dict[Key, Answer]:
+def call(sut: ClassicCoordinator, key: Key, request: Request, now: float = 0.0) -> dict[Key, Answer]:
     """Ask, and see what that releases."""
-    return dict(sut.ask(key, "g", request, now))
+    return dict(sut.process(key, "g", request, now))
 
 
 def answer(sut: ClassicCoordinator, request: Request, now: float = 0.0) -> Answer:
     """Ask something that is answered at once."""
-    return ask(sut, "asked", request, now)["asked"]
+    return call(sut, "asked", request, now)["asked"]
 
 
 def expect(kind: type[T], given: object) -> T:
@@ -84,7 +84,7 @@ def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> lis
         keyed = request
         if request.instance_id is None:
             keyed = join(new_id(sut, now), assignors=tuple(offer.assignor for offer in request.offers))
-        assert ask(sut, number, keyed, now) == {}
+        assert call(sut, number, keyed, now) == {}
     answers: dict[Key, Answer] = {}
     while (ends_at := group_of(sut).join_ends_at) is not None:
         answers |= dict(sut.pass_time(ends_at))
@@ -108,8 +108,8 @@ def stable(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[J
     """A stable group of these: the first one leads and gives each member in turn the next partition."""
     members = gathering(sut, *requests, now=now)
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
-    released = [one for member in members[1:] for one in sut.ask(member.member_id, "g", sync(member), now)]
-    released += sut.ask(members[0].member_id, "g", sync(members[0], shares), now)
+    released = [one for member in members[1:] for one in sut.process(member.member_id, "g", sync(member), now)]
+    released += sut.process(members[0].member_id, "g", sync(members[0], shares), now)
     assert {key: expect(Synced, given).assignment for key, given in released} == {
         member_id: frozenset(partitions) for member_id, partitions in shares.items()
     }

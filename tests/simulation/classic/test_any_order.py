@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.classic.group import GroupState
 from consumer_membership.testing.coordinators.exchanges import (
-    Beat,
+    ClassicHeartbeat,
     Commit,
     Join,
     Joined,
@@ -59,7 +59,7 @@ class Clients:
         else:
             key = len(self.sent)
             self.sent.add(key)
-            self.take(self.sut.ask(key, "g", self.request(), self.now))
+            self.take(self.sut.process(key, "g", self.request(), self.now))
 
     def request(self) -> Request:
         """Any request of a client that may be a member."""
@@ -77,7 +77,7 @@ class Clients:
             shares = tuple(LeaderShare(one, frozenset(A)) for one in self.ids[-3:])
             return Sync(member_id=member_id, instance_id=instance_id, generation=generation, shares=shares)
         if kind < 0.85:
-            return Beat(member_id=member_id, instance_id=instance_id, generation=generation)
+            return ClassicHeartbeat(member_id=member_id, instance_id=instance_id, generation=generation)
         if kind < 0.95:
             offsets = {A[0]: OffsetAndMetadata(offset=len(self.sent))}
             return Commit(member_id=member_id, instance_id=instance_id, generation=generation, offsets=offsets)

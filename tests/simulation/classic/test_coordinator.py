@@ -13,7 +13,7 @@ from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
-    Beat,
+    ClassicHeartbeat,
     Joined,
     JoinedMember,
     LeaveGroup,
@@ -30,8 +30,8 @@ from tests.simulation.classic.rule_scene import (
     SHORT_S,
     STABLE,
     Sut,
-    beat,
     gathering,
+    heartbeat,
     join,
     new_id,
     rejoin,
@@ -57,14 +57,14 @@ CHANGED = join(topics=("b",))
 def test_dynamic_member_must_join_with_the_assigned_id(classic: Sut) -> None:
     """KIP-394, rules 4.2: MEMBER_ID_REQUIRED carries the id, which the member keeps."""
     member_id = new_id(classic)
-    joined = expect(Joined, classic.ask(join(member_id)))
+    joined = expect(Joined, classic.call(join(member_id)))
     assert (joined.member_id, joined.generation) == (member_id, 1)
     assert classic.members() == {member_id}
 
 
 def test_join_before_version_4_needs_no_id(classic: Sut) -> None:
     """KIP-394, rules 4.2: JoinGroup below version 4 does not have MEMBER_ID_REQUIRED."""
-    joined = expect(Joined, classic.ask(join(version=3)))
+    joined = expect(Joined, classic.call(join(version=3)))
     # A broker describes a new group only when the group's record is committed.
     classic.until(lambda: classic.members() == {joined.member_id})
 
@@ -73,9 +73,9 @@ def test_assigned_id_without_a_join_delays_the_rebalance_until_it_expires(classi
     """Rules 4.2, 4.3 and 4.9: Meanwhile the waiting JoinGroup keeps a member whose session is shorter."""
     (leader,) = stable(classic, join(session_timeout_s=SHORT_S))
     late = new_id(classic, session_timeout_s=2 * SHORT_S)
-    again = expect(Joined, classic.ask(join(leader.member_id, session_timeout_s=SHORT_S)))
+    again = expect(Joined, classic.call(join(leader.member_id, session_timeout_s=SHORT_S)))
     assert (again.member_id, again.generation) == (leader.member_id, leader.generation + 1)
-    assert classic.ask(join(late)) == UNKNOWN
+    assert classic.call(join(late)) == UNKNOWN
 
 
 def test_first_member_to_join_leads_and_alone_gets_the_subscriptions(classic: Sut) -> None:
@@ -91,7 +91,7 @@ def test_leader_stays_leader_while_it_joins_again(classic: Sut) -> None:
     """Rules 4.9: The member that joins first in the next rebalance does not become the leader."""
     first, second = stable(classic, join(), join())
     send_and_see(classic, "second", rejoin(CHANGED, second))
-    answers = [expect(Joined, one) for one in (classic.ask(rejoin(join(), first)), classic.receive("second"))]
+    answers = [expect(Joined, one) for one in (classic.call(rejoin(join(), first)), classic.receive("second"))]
     assert {one.leader_id for one in answers} == {first.member_id}
     assert {one.generation for one in answers} == {first.generation + 1}
 
@@ -104,11 +104,11 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_removed(classic: Sut) ->
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = stable(classic, quick, quick)
     send_and_see(classic, "follower", rejoin(replace(quick, offers=CHANGED.offers), follower))
-    assert classic.ask(beat(leader)) == REBALANCING
+    assert classic.call(heartbeat(leader)) == REBALANCING
     joined = expect(Joined, classic.receive("follower"))
     assert (joined.leader_id, joined.generation) == (follower.member_id, follower.generation + 1)
     assert classic.members() == {follower.member_id}
-    assert classic.ask(beat(leader)) == UNKNOWN
+    assert classic.call(heartbeat(leader)) == UNKNOWN
 
 
 def test_assignor_is_chosen_by_vote_among_those_that_all_support(classic: Sut) -> None:
@@ -120,19 +120,19 @@ def test_assignor_is_chosen_by_vote_among_those_that_all_support(classic: Sut) -
 
 def test_member_without_a_common_assignor_gets_inconsistent_group_protocol(classic: Sut) -> None:
     """Rules 4.7 and 4.9: The error is the same for no assignor, another list and another protocol type."""
-    assert classic.ask(join(assignors=())) == INCONSISTENT
-    assert classic.ask(replace(join(), protocol_type="")) == INCONSISTENT
+    assert classic.call(join(assignors=())) == INCONSISTENT
+    assert classic.call(replace(join(), protocol_type="")) == INCONSISTENT
     stable(classic, join(assignors=("range", "sticky")))
-    assert classic.ask(join(assignors=("roundrobin",))) == INCONSISTENT
-    assert classic.ask(replace(join(), protocol_type="connect")) == INCONSISTENT
+    assert classic.call(join(assignors=("roundrobin",))) == INCONSISTENT
+    assert classic.call(replace(join(), protocol_type="connect")) == INCONSISTENT
 
 
 def test_full_group_refuses_a_new_member_only(small_classic: Sut) -> None:
     """KIP-389: A new member gets GROUP_MAX_SIZE_REACHED; existing members do not."""
     first, second = stable(small_classic, join(), join())
-    assert small_classic.ask(join()) == Refused(code.GROUP_MAX_SIZE_REACHED)
+    assert small_classic.call(join()) == Refused(code.GROUP_MAX_SIZE_REACHED)
     send_and_see(small_classic, "first", rejoin(join(), first))
-    expect(Joined, small_classic.ask(rejoin(join(), second)))
+    expect(Joined, small_classic.call(rejoin(join(), second)))
     expect(Joined, small_classic.receive("first"))
 
 
@@ -143,21 +143,21 @@ def test_last_member_to_rejoin_a_group_that_became_full_is_refused(small_classic
     third = with_id(small_classic, join())
     small_classic.send("third", third)
     small_classic.until(lambda: third.member_id in small_classic.members())
-    assert small_classic.ask(rejoin(join(), second)) == Refused(code.GROUP_MAX_SIZE_REACHED)
+    assert small_classic.call(rejoin(join(), second)) == Refused(code.GROUP_MAX_SIZE_REACHED)
     assert second.member_id not in small_classic.members()
 
 
 @pytest.mark.parametrize("session_timeout_s", [0.9, 1800.1])
 def test_session_timeout_outside_the_broker_s_bounds_is_refused(classic: Sut, session_timeout_s: float) -> None:
     """Rules 4.9: A JoinGroup with a session timeout outside the broker's bounds is refused."""
-    assert classic.ask(join(session_timeout_s=session_timeout_s)) == Refused(code.INVALID_SESSION_TIMEOUT)
+    assert classic.call(join(session_timeout_s=session_timeout_s)) == Refused(code.INVALID_SESSION_TIMEOUT)
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation(classic: Sut) -> None:
     """Rules 4.9: No rebalance begins; the follower's SyncGroup repeats its assignment."""
     _, follower = stable(classic, join(), join())
-    assert classic.ask(rejoin(join(), follower)) == follower
-    assert classic.ask(sync(follower)) == Synced(assignor="range", assignment=frozenset({A[1]}))
+    assert classic.call(rejoin(join(), follower)) == follower
+    assert classic.call(sync(follower)) == Synced(assignor="range", assignment=frozenset({A[1]}))
     assert classic.state() == STABLE
 
 
@@ -174,10 +174,10 @@ def test_rejoin_of_the_leader_or_with_other_metadata_begins_a_rebalance(
 def test_repeated_join_while_the_leader_assigns_gets_the_same_response(classic: Sut) -> None:
     """Rules 4.9: The first response may have been lost; a join with other metadata begins a rebalance."""
     leader, follower = gathering(classic, join(), join())
-    again = expect(Joined, classic.ask(rejoin(join(), leader)))
+    again = expect(Joined, classic.call(rejoin(join(), leader)))
     assert replace(again, members=()) == replace(leader, members=())
     assert set(again.members) == set(leader.members)
-    assert classic.ask(rejoin(join(), follower)) == follower
+    assert classic.call(rejoin(join(), follower)) == follower
     assert classic.state() == COMPLETING
     send_and_see(classic, "changed", rejoin(CHANGED, follower))
 
@@ -191,7 +191,7 @@ def test_sync_waits_for_the_leader_s_sync(classic: Sut) -> None:
     for one in (second, third):
         classic.send(one.member_id, sync(one))
         assert not classic.has_answer(one.member_id)
-    given = classic.ask(sync(leader, {leader.member_id: A[:3], second.member_id: A[3:]}))
+    given = classic.call(sync(leader, {leader.member_id: A[:3], second.member_id: A[3:]}))
     assert given == Synced(assignor="range", assignment=frozenset(A[:3]))
     assert classic.receive(second.member_id) == Synced(assignor="range", assignment=frozenset(A[3:]))
     assert classic.receive(third.member_id) == Synced(assignor="range", assignment=None)
@@ -201,9 +201,9 @@ def test_sync_waits_for_the_leader_s_sync(classic: Sut) -> None:
 def test_sync_of_a_non_member_or_another_generation_is_refused(classic: Sut) -> None:
     """Rules 4.7: The errors are UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and INCONSISTENT_GROUP_PROTOCOL."""
     (leader,) = gathering(classic, join())
-    assert classic.ask(sync(replace(leader, member_id="m9"))) == UNKNOWN
-    assert classic.ask(sync(replace(leader, generation=0))) == ILLEGAL
-    assert classic.ask(sync(replace(leader, assignor="own"))) == INCONSISTENT
+    assert classic.call(sync(replace(leader, member_id="m9"))) == UNKNOWN
+    assert classic.call(sync(replace(leader, generation=0))) == ILLEGAL
+    assert classic.call(sync(replace(leader, assignor="own"))) == INCONSISTENT
 
 
 def test_sync_during_a_join_phase_gets_rebalance_in_progress(classic: Sut) -> None:
@@ -212,7 +212,7 @@ def test_sync_during_a_join_phase_gets_rebalance_in_progress(classic: Sut) -> No
     classic.send("waits", sync(follower))
     send_and_see(classic, "leader", rejoin(CHANGED, leader))
     assert classic.receive("waits") == REBALANCING
-    assert classic.ask(sync(follower)) == REBALANCING
+    assert classic.call(sync(follower)) == REBALANCING
 
 
 def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
@@ -222,10 +222,10 @@ def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
     """
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = gathering(classic, quick, quick)
-    expect(Synced, classic.ask(sync(leader)))
-    assert [classic.ask(beat(one)) for one in (leader, follower)] == [Alive(), Alive()]
-    classic.until(lambda: classic.ask(beat(leader)) == REBALANCING)
-    assert classic.ask(beat(follower)) == UNKNOWN
+    expect(Synced, classic.call(sync(leader)))
+    assert [classic.call(heartbeat(one)) for one in (leader, follower)] == [Alive(), Alive()]
+    classic.until(lambda: classic.call(heartbeat(leader)) == REBALANCING)
+    assert classic.call(heartbeat(follower)) == UNKNOWN
 
 
 def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic: Sut) -> None:
@@ -244,7 +244,7 @@ def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic
 
     leader = expect(Joined, classic.until(waited))
     assert leader.member_id not in classic.members()
-    assert classic.ask(beat(leader)) == UNKNOWN
+    assert classic.call(heartbeat(leader)) == UNKNOWN
 
 
 # ---- Heartbeat and sessions ----
@@ -253,26 +253,26 @@ def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic
 def test_heartbeat_response_shows_the_state_of_the_group(classic: Sut) -> None:
     """Rules 4.7: The response is NONE while the group is completing or stable, and otherwise the error."""
     leader, follower = gathering(classic, join(), join())
-    beats = [beat(leader), replace(beat(leader), generation=0)]
-    assert [classic.ask(one) for one in beats] == [Alive(), ILLEGAL]
+    heartbeats = [heartbeat(leader), replace(heartbeat(leader), generation=0)]
+    assert [classic.call(one) for one in heartbeats] == [Alive(), ILLEGAL]
     send_and_see(classic, "follower", rejoin(CHANGED, follower))
-    assert [classic.ask(one) for one in beats] == [REBALANCING, ILLEGAL]
-    assert classic.ask(Beat(member_id="m9", generation=leader.generation)) == UNKNOWN
-    assert classic.ask(beats[0], group_id=f"{classic.group_id}-other") == UNKNOWN
+    assert [classic.call(one) for one in heartbeats] == [REBALANCING, ILLEGAL]
+    assert classic.call(ClassicHeartbeat(member_id="m9", generation=leader.generation)) == UNKNOWN
+    assert classic.call(heartbeats[0], group_id=f"{classic.group_id}-other") == UNKNOWN
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session(classic: Sut) -> None:
     """Rules 4.9: The other members must join again; the removed member's next request gets UNKNOWN_MEMBER_ID."""
     leader, follower = stable(classic, join(session_timeout_s=SHORT_S), join(session_timeout_s=LONG_S))
-    classic.until(lambda: classic.ask(beat(follower)) == REBALANCING)
+    classic.until(lambda: classic.call(heartbeat(follower)) == REBALANCING)
     assert classic.members() == {follower.member_id}
-    assert classic.ask(beat(leader)) == UNKNOWN
+    assert classic.call(heartbeat(leader)) == UNKNOWN
 
 
 def test_emptied_group_is_empty_in_a_new_generation(classic: Sut) -> None:
     """Rules 4.9: The next member's generation is therefore always a new one."""
     (leader,) = stable(classic, join())
-    classic.ask(LeaveGroup(members=(LeavingMember(leader.member_id),)))
+    classic.call(LeaveGroup(members=(LeavingMember(leader.member_id),)))
     assert (classic.state(), classic.members()) == (EMPTY, frozenset())
     assert gathering(classic, join())[0].generation == leader.generation + 2
 
@@ -294,22 +294,22 @@ def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
         LeavingMember(second.member_id, "i0"),
     )
     unknown, fenced = code.UNKNOWN_MEMBER_ID, code.FENCED_INSTANCE_ID
-    assert classic.ask(LeaveGroup(members=identities)) == LeaveResults(codes=(0, 0, unknown, 0, unknown, fenced, 0))
+    assert classic.call(LeaveGroup(members=identities)) == LeaveResults(codes=(0, 0, unknown, 0, unknown, fenced, 0))
     assert classic.members() == {third.member_id}
-    again = expect(Joined, classic.ask(join(third.member_id, instance_id="i2")))
+    again = expect(Joined, classic.call(join(third.member_id, instance_id="i2")))
     assert again.generation == third.generation + 1
 
 
 def test_leave_of_a_missing_group_returns_unknown_member_id_for_each_member(classic: Sut) -> None:
     """Rules 3.5: LeaveGroup returns a result for each of the members."""
     identities = (LeavingMember("m9"), LeavingMember(instance_id="i9"))
-    assert classic.ask(LeaveGroup(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
+    assert classic.call(LeaveGroup(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
 
 
 def test_waiting_join_of_a_removed_member_gets_unknown_member_id(classic: Sut) -> None:
     """Rules 3.5: An administrator removes the member; the other members no longer wait for it."""
     leader, follower = stable(classic, join(), join())
     send_and_see(classic, "leader", rejoin(join(), leader))
-    assert classic.ask(LeaveGroup(members=(LeavingMember(leader.member_id),))) == LeaveResults(codes=(0,))
+    assert classic.call(LeaveGroup(members=(LeavingMember(leader.member_id),))) == LeaveResults(codes=(0,))
     assert classic.receive("leader") == UNKNOWN
-    assert expect(Joined, classic.ask(rejoin(join(), follower))).leader_id == follower.member_id
+    assert expect(Joined, classic.call(rejoin(join(), follower))).leader_id == follower.member_id

@@ -11,7 +11,7 @@ from consumer_membership.testing.coordinators.classic.coordinator import Classic
 from consumer_membership.testing.coordinators.classic.group import GroupState, TimerKind
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Joined,
@@ -27,7 +27,7 @@ from tests.exploration.fork import fork, key_of
 from tests.simulation.classic.scene import (
     A,
     answer,
-    ask,
+    call,
     coordinator,
     expect,
     gathering,
@@ -49,7 +49,7 @@ def test_requests_to_another_or_a_loading_node_are_refused() -> None:
     sut = coordinator()
     (leader,) = stable(sut, join())
     sut.move(2, 1.0, loading_s=0.5)
-    asked = [sut.ask(0, "g", sync(leader), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.5))]
+    asked = [sut.process(0, "g", sync(leader), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.5))]
     synced = Synced(assignor="range", assignment=frozenset({A[0]}))
     loading = Refused(code.COORDINATOR_LOAD_IN_PROGRESS)
     assert [released[0].answer for released in asked] == [NOT_COORDINATOR, loading, synced]
@@ -59,8 +59,8 @@ def test_loading_coordinator_answers_heartbeats_with_none() -> None:
     """Rules 4.10: The coordinator does not know the group's state yet, so no member is alarmed."""
     sut = coordinator()
     sut.move(2, 0.0, loading_s=0.5)
-    assert answer(sut, Beat(member_id="m9", generation=3), 0.1) == Alive()
-    assert answer(sut, Beat(member_id="m9", generation=3), 0.5) == UNKNOWN
+    assert answer(sut, ClassicHeartbeat(member_id="m9", generation=3), 0.1) == Alive()
+    assert answer(sut, ClassicHeartbeat(member_id="m9", generation=3), 0.5) == UNKNOWN
 
 
 def test_loaded_group_restarts_its_sessions() -> None:
@@ -75,10 +75,10 @@ def test_move_answers_waiting_requests_with_not_coordinator() -> None:
     """Rules 4.7: Waiting joins get NOT_COORDINATOR while the group prepares, and waiting syncs while it completes."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
-    ask(sut, "sync", sync(follower))
+    call(sut, "sync", sync(follower))
     assert sut.move(2, 1.0, loading_s=0.0) == [("sync", NOT_COORDINATOR)]
     members = stable(sut, join(), join(), now=2.0)
-    ask(sut, "join", join(members[0].member_id), 3.0)
+    call(sut, "join", join(members[0].member_id), 3.0)
     assert sut.move(1, 4.0, loading_s=0.0) == [("join", NOT_COORDINATOR)]
     assert leader.generation == members[0].generation
 
@@ -90,8 +90,8 @@ def test_move_discards_a_generation_without_an_assignment() -> None:
     """
     sut = coordinator()
     first, second = stable(sut, join(), join())
-    ask(sut, 1, join(first.member_id), 1.0)
-    again = expect(Joined, ask(sut, 2, join(second.member_id), 1.0)[2])
+    call(sut, 1, join(first.member_id), 1.0)
+    again = expect(Joined, call(sut, 2, join(second.member_id), 1.0)[2])
     newcomer = new_id(sut, 1.0)
     sut.move(2, 2.0, loading_s=0.0)
     assert (again.generation, answer(sut, sync(again), 3.0)) == (2, ILLEGAL)
@@ -113,9 +113,9 @@ def test_initial_delay_restarts_after_a_move() -> None:
     """A group that was still empty is empty again and has no member."""
     sut = coordinator(ClassicRules())
     for number in range(2):
-        ask(sut, number, join(instance_id=f"i{number}"), 0.0)
+        call(sut, number, join(instance_id=f"i{number}"), 0.0)
     sut.move(2, 1.0, loading_s=0.0)
-    assert ask(sut, "again", join(instance_id="i0"), 2.0) == {}
+    assert call(sut, "again", join(instance_id="i0"), 2.0) == {}
     assert [key for key, _ in sut.pass_time(5.0)] == ["again"]
 
 
@@ -125,8 +125,8 @@ def test_static_member_replacement_survives_a_move_of_a_stable_group() -> None:
     (leader,) = stable(sut, join(instance_id="i0"))
     new = expect(Joined, answer(sut, join(instance_id="i0"), 1.0))
     sut.move(2, 2.0, loading_s=0.0)
-    assert answer(sut, Beat(member_id=new.member_id, generation=1, instance_id="i0"), 3.0) == Alive()
-    assert answer(sut, Beat(member_id=leader.member_id, generation=1, instance_id="i0"), 3.0) == Refused(
+    assert answer(sut, ClassicHeartbeat(member_id=new.member_id, generation=1, instance_id="i0"), 3.0) == Alive()
+    assert answer(sut, ClassicHeartbeat(member_id=leader.member_id, generation=1, instance_id="i0"), 3.0) == Refused(
         code.FENCED_INSTANCE_ID
     )
 
@@ -138,7 +138,7 @@ def test_loaded_group_has_only_the_elected_assignor_s_metadata() -> None:
     _, follower = stable(sut, join(assignors=lists), join(assignors=lists))
     sut.move(2, 1.0, loading_s=0.0)
     assert answer(sut, join(assignors=("sticky",)), 2.0) == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
-    assert ask(sut, 1, join(follower.member_id, assignors=lists), 2.0) == {}
+    assert call(sut, 1, join(follower.member_id, assignors=lists), 2.0) == {}
     assert group_of(sut).state is GroupState.PREPARING_REBALANCE
 
 
@@ -148,7 +148,7 @@ def test_unloaded_group_returns_coordinator_not_available() -> None:
     (leader,) = stable(sut, join())
     group_of(sut).unload()
     requests: list[Request] = [join(), join(leader.member_id), sync(leader)]
-    requests.append(Beat(member_id=leader.member_id, generation=1))
+    requests.append(ClassicHeartbeat(member_id=leader.member_id, generation=1))
     requests.append(LeaveGroup(members=(LeavingMember(leader.member_id),)))
     assert {answer(sut, request) for request in requests} == {Refused(code.COORDINATOR_NOT_AVAILABLE)}
     commit = Commit(offsets={A[0]: OffsetAndMetadata(offset=1)})
@@ -163,7 +163,7 @@ def rebalancing() -> tuple[ClassicCoordinator, str]:
     sut = coordinator()
     leader, follower = stable(sut, join(), join(instance_id="i0"))
     new_id(sut, 1.0)
-    ask(sut, "waits", join(leader.member_id), 1.0)
+    call(sut, "waits", join(leader.member_id), 1.0)
     return sut, follower.member_id
 
 
@@ -175,7 +175,7 @@ def test_coordinator_copy_is_independent(copy_of: object) -> None:
     other = copy_of(sut)
     before = sut.key()
     assert other.key() == before
-    other.ask("late", "g", join(missing, instance_id="i0"), 1.0)
+    other.call("late", "g", join(missing, instance_id="i0"), 1.0)
     assert dict(other.pass_time(11.0)).keys() == {"waits", "late"}
     assert sut.key() == before
     assert sut.waiting() == {"waits"}
@@ -191,7 +191,7 @@ def test_coordinator_key_covers_the_state_that_decides_responses() -> None:
         leader, follower = gathering(sut, join(), join(instance_id="i0"))
         keys[-1].append(sut.key())
         for step in (sync(follower), sync(leader), join(instance_id="i0"), join(leader.member_id)):
-            ask(sut, "k", step, 1.0)
+            call(sut, "k", step, 1.0)
             keys[-1].append(sut.key())
         sut.move(2, 2.0, loading_s=1.0)
         keys[-1].append(sut.key())

@@ -19,7 +19,7 @@ OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 def commit(sut: Sut, member_id: str = "", generation: int = -1, partition: TopicPartition = A[0]) -> int:
     """Commit an offset; return the partition's error code."""
     offsets = {partition: OFFSETS[A[0]]}
-    answer = sut.ask(Commit(member_id=member_id, generation=generation, offsets=offsets))
+    answer = sut.call(Commit(member_id=member_id, generation=generation, offsets=offsets))
     assert isinstance(answer, CommitResults), answer
     return answer.codes[partition]
 
@@ -36,7 +36,7 @@ def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
 
     refusals = [code.UNKNOWN_MEMBER_ID, code.ILLEGAL_GENERATION]
     assert codes() == [*refusals, code.REBALANCE_IN_PROGRESS]
-    classic.ask(sync(leader))
+    classic.call(sync(leader))
     assert codes() == [*refusals, 0]
     send_and_see(classic, "follower", rejoin(join(topics=("b",)), follower))
     assert codes() == [*refusals, 0]
@@ -55,12 +55,12 @@ def test_commits_without_a_member_are_accepted_only_in_an_empty_group(classic: S
 def test_committed_offsets_are_returned_without_a_member_check(classic: Sut) -> None:
     """Rules 3.7: A group that does not exist also gets a response."""
     wanted = Fetch(partitions=frozenset(A[:2]))
-    assert classic.ask(wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
+    assert classic.call(wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
     assert commit(classic) == 0
     committed = Fetched(offsets={A[0]: OFFSETS[A[0]], A[1]: None})
     stable(classic, join())
     strange = Fetch(partitions=wanted.partitions, member_id="m9", member_epoch=3)
-    assert [classic.ask(one) for one in (wanted, strange)] == [committed, committed]
+    assert [classic.call(one) for one in (wanted, strange)] == [committed, committed]
 
 
 def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
@@ -69,9 +69,9 @@ def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))
     assert commit(classic, partition=partition) == 0
-    assert classic.ask(wanted) == Fetched(offsets={partition: OFFSETS[A[0]]})
+    assert classic.call(wanted) == Fetched(offsets={partition: OFFSETS[A[0]]})
     classic.delete_topic(topic)
-    classic.until(lambda: classic.ask(wanted) == Fetched(offsets={partition: None}))
+    classic.until(lambda: classic.call(wanted) == Fetched(offsets={partition: None}))
     assert commit(classic, partition=partition) == code.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -82,8 +82,8 @@ def test_commit_with_too_long_metadata_is_refused_for_its_partition(classic: Sut
         kept: OffsetAndMetadata(offset=7, metadata=G_CLEF * 2048),
         refused: OffsetAndMetadata(offset=7, metadata=G_CLEF * 2048 + "m"),
     }
-    assert classic.ask(Commit(offsets=offsets)) == CommitResults(
+    assert classic.call(Commit(offsets=offsets)) == CommitResults(
         codes={kept: 0, refused: code.OFFSET_METADATA_TOO_LARGE}
     )
     wanted = Fetch(partitions=frozenset(offsets))
-    assert classic.ask(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})
+    assert classic.call(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})

@@ -27,8 +27,8 @@ from tests.simulation.classic.rule_scene import (
     SHORT_S,
     STABLE,
     Sut,
-    beat,
     gathering,
+    heartbeat,
     join,
     rejoin,
     send_and_see,
@@ -54,11 +54,11 @@ def test_returning_follower_gets_its_assignment_back_without_a_rebalance(classic
     SyncGroup repeats the assignment.
     """
     leader, follower = stable(classic, *STATIC)
-    again = expect(Joined, classic.ask(STATIC[1]))
+    again = expect(Joined, classic.call(STATIC[1]))
     assert again.member_id not in {leader.member_id, follower.member_id}
     assert (again.generation, again.leader_id) == (leader.generation, leader.member_id)
     assert (again.members, again.skip_assignment) == ((), False)
-    assert classic.ask(sync(again)) == Synced(assignor="range", assignment=frozenset({A[1]}))
+    assert classic.call(sync(again)) == Synced(assignor="range", assignment=frozenset({A[1]}))
     assert classic.members() == {leader.member_id, again.member_id}
     assert classic.state() == STABLE
 
@@ -70,7 +70,7 @@ def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: 
     Before version 9 it must not take itself for the leader.
     """
     leader, follower = stable(classic, *STATIC)
-    again = expect(Joined, classic.ask(join(instance_id="i0", version=version)))
+    again = expect(Joined, classic.call(join(instance_id="i0", version=version)))
     assert {one.member_id for one in again.members} == ({follower.member_id, again.member_id} if leads else set())
     assert {one.subscription.instance_id for one in again.members} == ({"i0", "i1"} if leads else set())
     assert (again.skip_assignment, again.leader_id) == (leads, again.member_id if leads else leader.member_id)
@@ -79,15 +79,15 @@ def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: 
 def test_former_holder_of_an_instance_id_is_fenced(classic: Sut) -> None:
     """Each request with the instance id of the former holder gets FENCED_INSTANCE_ID."""
     old = stable(classic, *STATIC)[1]
-    expect(Joined, classic.ask(STATIC[1]))
+    expect(Joined, classic.call(STATIC[1]))
     offsets = {A[1]: OffsetAndMetadata(offset=7)}
     commit = Commit(member_id=old.member_id, generation=old.generation, instance_id="i1", offsets=offsets)
-    assert classic.ask(beat(old, "i1")) == FENCED
-    assert classic.ask(sync(old, instance_id="i1")) == FENCED
-    assert classic.ask(rejoin(STATIC[1], old)) == FENCED
-    assert classic.ask(commit) == CommitResults(codes={A[1]: FENCED.code})
-    assert classic.ask(beat(old)) == UNKNOWN
-    assert classic.ask(beat(old, "i9")) == UNKNOWN
+    assert classic.call(heartbeat(old, "i1")) == FENCED
+    assert classic.call(sync(old, instance_id="i1")) == FENCED
+    assert classic.call(rejoin(STATIC[1], old)) == FENCED
+    assert classic.call(commit) == CommitResults(codes={A[1]: FENCED.code})
+    assert classic.call(heartbeat(old)) == UNKNOWN
+    assert classic.call(heartbeat(old, "i9")) == UNKNOWN
 
 
 def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> None:
@@ -96,7 +96,7 @@ def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
     send_and_see(classic, "leader", rejoin(STATIC[0], leader))
     classic.send("new", STATIC[0])
     assert classic.receive("leader") == FENCED
-    other = expect(Joined, classic.ask(rejoin(STATIC[1], follower)))
+    other = expect(Joined, classic.call(rejoin(STATIC[1], follower)))
     new = expect(Joined, classic.receive("new"))
     assert {one.leader_id for one in (other, new)} == {new.member_id}
     assert {one.generation for one in (other, new)} == {leader.generation + 1}
@@ -108,21 +108,21 @@ def test_waiting_sync_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
     classic.send("follower", sync(follower, instance_id="i1"))
     send_and_see(classic, "new", STATIC[1])
     assert classic.receive("follower") == FENCED
-    expect(Joined, classic.ask(rejoin(STATIC[0], leader)))
+    expect(Joined, classic.call(rejoin(STATIC[0], leader)))
     expect(Joined, classic.receive("new"))
 
 
 def test_other_assignor_of_a_returning_member_begins_a_rebalance(classic: Sut) -> None:
     """A rebalance begins if the next generation would elect another assignor."""
     (former,) = stable(classic, join(instance_id="i0", assignors=("range", "sticky")))
-    again = expect(Joined, classic.ask(join(instance_id="i0", assignors=("sticky",))))
+    again = expect(Joined, classic.call(join(instance_id="i0", assignors=("sticky",))))
     assert (former.assignor, again.assignor, again.generation) == ("range", "sticky", former.generation + 1)
 
 
 def test_other_topics_of_a_returning_member_begin_no_rebalance(classic: Sut) -> None:
     """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
     _, follower = stable(classic, *STATIC)
-    again = expect(Joined, classic.ask(join(instance_id="i1", topics=("b",))))
+    again = expect(Joined, classic.call(join(instance_id="i1", topics=("b",))))
     assert (again.generation, classic.state()) == (follower.generation, STABLE)
 
 
@@ -132,16 +132,16 @@ def test_static_member_that_does_not_rejoin_in_time_stays_in_the_group(classic: 
     The assignor sees the static member, whose generation is over.
     """
     leader, static = stable(classic, *QUICK)
-    joined = expect(Joined, classic.ask(rejoin(QUICK[0], leader)))
+    joined = expect(Joined, classic.call(rejoin(QUICK[0], leader)))
     assert {one.member_id for one in joined.members} == {leader.member_id, static.member_id}
-    assert classic.ask(beat(static, "i1")) == Refused(code.ILLEGAL_GENERATION)
+    assert classic.call(heartbeat(static, "i1")) == Refused(code.ILLEGAL_GENERATION)
 
 
 def test_static_leader_that_does_not_rejoin_in_time_is_no_longer_the_leader(classic: Sut) -> None:
     """It stays a member; the first member that joined leads."""
     leader, follower = stable(classic, *QUICK)
     changed = replace(QUICK[1], offers=join(topics=("b",)).offers)
-    joined = expect(Joined, classic.ask(rejoin(changed, follower)))
+    joined = expect(Joined, classic.call(rejoin(changed, follower)))
     assert (joined.leader_id, len(joined.members)) == (follower.member_id, 2)
     assert classic.members() == {leader.member_id, follower.member_id}
 
@@ -149,22 +149,22 @@ def test_static_leader_that_does_not_rejoin_in_time_is_no_longer_the_leader(clas
 def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
     """Rules 4.9: The sync phase also removes static members."""
     leader, static = gathering(classic, *QUICK)
-    expect(Synced, classic.ask(sync(leader, instance_id="i0")))
+    expect(Synced, classic.call(sync(leader, instance_id="i0")))
     classic.until(lambda: classic.state() == PREPARING)
     assert classic.members() == {leader.member_id}
-    assert classic.ask(beat(static, "i1")) == UNKNOWN
+    assert classic.call(heartbeat(static, "i1")) == UNKNOWN
 
 
 def test_leave_group_removes_a_member_by_instance_id(classic: Sut) -> None:
     """Rules 3.5: An administrator's LeaveGroup has an empty member id."""
     leader, static = stable(classic, *STATIC)
-    classic.ask(LeaveGroup(members=(LeavingMember(instance_id="i1"),)))
+    classic.call(LeaveGroup(members=(LeavingMember(instance_id="i1"),)))
     assert classic.members() == {leader.member_id}
-    assert classic.ask(beat(static, "i1")) == UNKNOWN
-    assert classic.ask(beat(leader, "i0")) not in (Alive(), UNKNOWN)
+    assert classic.call(heartbeat(static, "i1")) == UNKNOWN
+    assert classic.call(heartbeat(leader, "i0")) not in (Alive(), UNKNOWN)
 
 
 def test_returning_static_member_finds_a_full_group_full(small_classic: Sut) -> None:
     """KIP-389, KIP-345: A returning instance id has no member id, so it counts as a new member."""
     stable(small_classic, *STATIC)
-    assert small_classic.ask(STATIC[0]) == Refused(code.GROUP_MAX_SIZE_REACHED)
+    assert small_classic.call(STATIC[0]) == Refused(code.GROUP_MAX_SIZE_REACHED)

@@ -10,14 +10,20 @@ import pytest
 from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.classic.group import GroupState, TimerKind
-from consumer_membership.testing.coordinators.exchanges import Beat, Commit, Joined, LeaveGroup, LeavingMember
+from consumer_membership.testing.coordinators.exchanges import (
+    ClassicHeartbeat,
+    Commit,
+    Joined,
+    LeaveGroup,
+    LeavingMember,
+)
 from consumer_membership.testing.coordinators.journal import RebalanceBegan, Removed
 from consumer_membership.testing.coordinators.rules import ClassicRules, Refused
 from consumer_membership.types import OffsetAndMetadata
 from tests.simulation.classic.scene import (
     A,
     answer,
-    ask,
+    call,
     coordinator,
     expect,
     gathering,
@@ -49,8 +55,8 @@ def test_initial_delay_is_extended_while_members_join() -> None:
     """Rules 4.9: The delay is 3 s, and again 3 s after each join, up to a rebalance timeout."""
     sut = coordinator(ClassicRules())
     ids = [new_id(sut), new_id(sut)]
-    ask(sut, 1, join(ids[0]), 0.0)
-    ask(sut, 2, join(ids[1]), 2.0)
+    call(sut, 1, join(ids[0]), 0.0)
+    call(sut, 2, join(ids[1]), 2.0)
     assert (sut.pass_time(3.0), sut.next_deadline()) == ([], 6.0)
     assert {key for key, _ in sut.pass_time(6.0)} == {1, 2}
 
@@ -60,7 +66,7 @@ def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
     sut = coordinator(ClassicRules())
     ends: list[float] = []
     for second in range(8):
-        ask(sut, second, join(instance_id=f"i{second}", rebalance_timeout_s=5.0), float(second))
+        call(sut, second, join(instance_id=f"i{second}", rebalance_timeout_s=5.0), float(second))
         ends += [float(second)] if sut.pass_time(float(second)) else []
     assert ends == [5.0]
 
@@ -72,12 +78,12 @@ def test_new_member_whose_join_waits_too_long_is_removed() -> None:
     """
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, new_member_join_timeout_s=30.0))
     leader, follower = stable(sut, join(), join())
-    ask(sut, "new", join(new_id(sut)), 0.0)
-    ask(sut, "leader", join(leader.member_id), 0.0)
+    call(sut, "new", join(new_id(sut)), 0.0)
+    call(sut, "leader", join(leader.member_id), 0.0)
     for second in range(0, 30, 5):
-        answer(sut, Beat(member_id=follower.member_id, generation=1), float(second))
+        answer(sut, ClassicHeartbeat(member_id=follower.member_id, generation=1), float(second))
         assert sut.pass_time(float(second)) == []
-    answer(sut, Beat(member_id=follower.member_id, generation=1), 29.0)
+    answer(sut, ClassicHeartbeat(member_id=follower.member_id, generation=1), 29.0)
     assert sut.pass_time(30.0) == [("new", UNKNOWN)]
 
 
@@ -85,7 +91,7 @@ def test_newest_join_s_timeouts_apply() -> None:
     """KAFKA-14009: A process may return with other settings; the group waits for the longest rebalance timeout."""
     sut = coordinator()
     leader, _ = stable(sut, join(), join())
-    ask(sut, 1, join(leader.member_id, rebalance_timeout_s=100.0), 1.0)
+    call(sut, 1, join(leader.member_id, rebalance_timeout_s=100.0), 1.0)
     assert TimerKind.JOIN in {timer.kind for _, timer in sut.timers() if timer.at == 101.0}
 
 
@@ -93,22 +99,22 @@ def test_only_the_newest_join_of_a_member_is_answered() -> None:
     """Rules 4.2: The coordinator drops an older join, whose client gave up; the member stays the same."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
-    ask(sut, "old", join(leader.member_id), 1.0)
-    ask(sut, "new", join(leader.member_id), 1.0)
+    call(sut, "old", join(leader.member_id), 1.0)
+    call(sut, "new", join(leader.member_id), 1.0)
     assert sut.waiting() == {"new"}
-    assert ask(sut, "other", join(follower.member_id), 1.0).keys() == {"new", "other"}
+    assert call(sut, "other", join(follower.member_id), 1.0).keys() == {"new", "other"}
 
 
 def test_waiting_join_keeps_a_known_member_alive() -> None:
     """Rules 4.3: The pending JoinGroup replaces heartbeats; its response restarts the session."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
-    ask(sut, "leader", join(leader.member_id), 1.0)
+    call(sut, "leader", join(leader.member_id), 1.0)
     for second in (5.0, 14.0, 23.0):
-        answer(sut, Beat(member_id=follower.member_id, generation=1), second)
+        answer(sut, ClassicHeartbeat(member_id=follower.member_id, generation=1), second)
         assert sut.pass_time(second) == []
         assert (sut.next_deadline() or 0.0) > second
-    assert ask(sut, 1, join(follower.member_id), 30.0).keys() == {"leader", 1}
+    assert call(sut, 1, join(follower.member_id), 30.0).keys() == {"leader", 1}
     assert sut.next_deadline() == 40.0
 
 
@@ -116,12 +122,12 @@ def test_waiting_sync_keeps_a_member_alive() -> None:
     """Rules 4.9: A leader may take its time to assign."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
-    ask(sut, "waits", sync(follower))
+    call(sut, "waits", sync(follower))
     for second in (8.0, 16.0):
-        answer(sut, Beat(member_id=leader.member_id, generation=1), second)
+        answer(sut, ClassicHeartbeat(member_id=leader.member_id, generation=1), second)
         assert sut.pass_time(second) == []
-    assert ask(sut, 1, sync(leader), 17.0).keys() == {"waits", 1}
-    answer(sut, Beat(member_id=leader.member_id, generation=1), 18.0)
+    assert call(sut, 1, sync(leader), 17.0).keys() == {"waits", 1}
+    answer(sut, ClassicHeartbeat(member_id=leader.member_id, generation=1), 18.0)
     assert sut.next_deadline() == 27.0
 
 
@@ -131,7 +137,7 @@ def test_returning_static_member_s_session_restarts() -> None:
     stable(sut, STATIC[0])
     again = expect(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
     assert sut.next_deadline() == 15.0
-    answer(sut, Beat(member_id=again.member_id, generation=1, instance_id="i0"), 6.0)
+    answer(sut, ClassicHeartbeat(member_id=again.member_id, generation=1, instance_id="i0"), 6.0)
     assert sut.next_deadline() == 26.0
 
 
@@ -146,7 +152,7 @@ def test_other_topics_of_a_returning_member_begin_no_rebalance(
     """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, sees_returning_subscriptions=sees))
     stable(sut, *STATIC)
-    ask(sut, 1, join(instance_id="i1", topics=topics), 1.0)
+    call(sut, 1, join(instance_id="i1", topics=topics), 1.0)
     assert rebalances(sut) == expected
 
 
@@ -154,7 +160,7 @@ def test_session_extended_by_a_join_phase_does_not_end_with_it() -> None:
     """Of two timers with the same deadline, the first one takes effect on the second."""
     sut = coordinator()
     leader, static = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=60.0) for n in range(2)))
-    ask(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
+    call(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
     sut.pass_time(60.0)
     assert group_of(sut).roster.members.keys() == {leader.member_id, static.member_id}
 

@@ -43,9 +43,9 @@ class Member:
         self.assignor = assignor
         self.epoch = 0
 
-    def ask(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> Granted | Refused:
+    def call(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> Granted | Refused:
         """Send a heartbeat and return its answer."""
-        answer = self._sut.ask(
+        answer = self._sut.call(
             Heartbeat(
                 member_id=self.member_id,
                 member_epoch=epoch,
@@ -64,20 +64,20 @@ class Member:
 
     def refused(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> int:
         """Send a heartbeat that is refused; return the error code."""
-        answer = self.ask(epoch, owned, is_full=is_full)
+        answer = self.call(epoch, owned, is_full=is_full)
         assert isinstance(answer, Refused), answer
         return answer.code
 
-    def beat(self, owned: Assignment | None = None, *, is_full: bool = False) -> Granted:
+    def heartbeat(self, owned: Assignment | None = None, *, is_full: bool = False) -> Granted:
         """Send a heartbeat with the member's epoch, which is accepted."""
-        answer = self.ask(self.epoch, owned, is_full=is_full)
+        answer = self.call(self.epoch, owned, is_full=is_full)
         assert isinstance(answer, Granted), answer
         return answer
 
     def join(self) -> Granted:
         """Join; the answer is a success."""
         self.epoch = 0
-        return self.beat(NOTHING, is_full=True)
+        return self.heartbeat(NOTHING, is_full=True)
 
     def refused_join(self) -> int:
         """Join; return the error code of the refusal."""
@@ -88,7 +88,7 @@ class Member:
         answers: list[Granted] = []
 
         def has_assignment() -> bool:
-            answers.append(self.beat(owned))
+            answers.append(self.heartbeat(owned))
             return answers[-1].assignment is not None
 
         self._sut.until(has_assignment)
@@ -96,7 +96,7 @@ class Member:
 
     def whole(self, owned: Assignment = NOTHING) -> Assignment:
         """Send a complete heartbeat, and return the assignment that its answer has."""
-        answer = self.beat(owned, is_full=True)
+        answer = self.heartbeat(owned, is_full=True)
         assert answer.assignment is not None
         return answer.assignment
 
@@ -112,19 +112,19 @@ class Member:
 def commit(sut: Sut, member_id: str, epoch: int, partition: TopicPartition = FIRST) -> int:
     """Commit an offset; return the partition's error code."""
     offsets = {partition: OffsetAndMetadata(offset=3)}
-    answer = sut.ask(Commit(member_id=member_id, generation=epoch, offsets=offsets))
+    answer = sut.call(Commit(member_id=member_id, generation=epoch, offsets=offsets))
     assert isinstance(answer, CommitResults), answer
     return answer.codes[partition]
 
 
 def fetch(sut: Sut, member_id: str | None = None, epoch: int = -1) -> object:
     """Ask for the committed offset of the first partition."""
-    return sut.ask(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
+    return sut.call(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
 
 
 def remove(sut: Sut, *members: LeavingMember) -> tuple[int, ...]:
     """Remove members as an administrator does; return each one's error code."""
-    answer = sut.ask(LeaveGroup(members=members))
+    answer = sut.call(LeaveGroup(members=members))
     assert isinstance(answer, LeaveResults), answer
     return answer.codes
 
@@ -135,6 +135,6 @@ def pair(sut: Sut) -> tuple[Member, Member, Assignment]:
     first.has_all()
     second.join()
     kept = first.next_assignment()
-    first.beat(kept)
+    first.heartbeat(kept)
     second.next_assignment()
     return first, second, kept

@@ -50,9 +50,9 @@ def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: 
     assert second.join().assignment == NOTHING
     kept = first.next_assignment()
     assert (len(kept), first.epoch) == (PARTITIONS // 2, before)
-    assert not second.beat().assignment
-    assert first.beat(kept).member_epoch > before
-    assert second.beat().assignment == frozenset(consumer.topic) - kept
+    assert not second.heartbeat().assignment
+    assert first.heartbeat(kept).member_epoch > before
+    assert second.heartbeat().assignment == frozenset(consumer.topic) - kept
 
 
 def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
@@ -60,12 +60,12 @@ def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     joined = first.join()
     whole = frozenset(consumer.topic)
-    stable = [first.beat(whole, is_full=True) for _ in range(2)]
+    stable = [first.heartbeat(whole, is_full=True) for _ in range(2)]
     second.join()
     first.next_assignment()
-    second.beat()
-    waiting = [second.beat(NOTHING, is_full=True) for _ in range(2)]
-    revoking = [first.beat(whole, is_full=True) for _ in range(2)]
+    second.heartbeat()
+    waiting = [second.heartbeat(NOTHING, is_full=True) for _ in range(2)]
+    revoking = [first.heartbeat(whole, is_full=True) for _ in range(2)]
     assert stable == [joined, joined]
     assert waiting[0] == waiting[1]
     assert revoking[0] == revoking[1]
@@ -75,7 +75,7 @@ def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> No
     """B09, KAFKA-19233: A known member's epoch 0 keeps its epoch; before 4.2 it is fenced as a smaller epoch."""
     first, _, kept = pair(consumer)
     known = first.epoch
-    answer = first.ask(0, NOTHING, is_full=True)
+    answer = first.call(0, NOTHING, is_full=True)
     if consumer.rules.accepts_rejoin:
         assert isinstance(answer, Granted)
         assert (answer.member_epoch, answer.assignment) == (known, kept)
@@ -91,9 +91,9 @@ def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut)
     second.join()
     kept = first.next_assignment()
     before = first.epoch
-    first.beat(kept)
+    first.heartbeat(kept)
     assert first.refused(before) == code.FENCED_MEMBER_EPOCH
-    again = first.ask(before, kept, is_full=True)
+    again = first.call(before, kept, is_full=True)
     assert isinstance(again, Granted)
     assert again.assignment == kept
 
@@ -103,16 +103,16 @@ def test_larger_epoch_is_fenced(consumer: Sut) -> None:
     member = Member(consumer, "m1")
     member.has_all()
     assert member.refused(member.epoch + 1) == code.FENCED_MEMBER_EPOCH
-    member.beat()
+    member.heartbeat()
 
 
 def test_heartbeat_of_a_non_member_gets_unknown_member_id(consumer: Sut) -> None:
     """Rules 3.1: An epoch above 0 is refused in a group that does not exist, and for a member that does not exist."""
-    assert Member(consumer, "m1").ask(3) == Refused(
+    assert Member(consumer, "m1").call(3) == Refused(
         code.GROUP_ID_NOT_FOUND, f"Consumer group {consumer.group_id} not found."
     )
     Member(consumer, "m1").join()
-    assert Member(consumer, "m2").ask(3) == Refused(
+    assert Member(consumer, "m2").call(3) == Refused(
         code.UNKNOWN_MEMBER_ID, f"Member m2 is not a member of group {consumer.group_id}."
     )
 
@@ -127,7 +127,7 @@ def test_join_with_missing_fields_or_owned_partitions_is_refused(consumer: Sut) 
     assert member.refused(-3) == code.INVALID_REQUEST
     assert Member(consumer, "").refused_join() == code.INVALID_REQUEST
     assert Member(consumer, "m1", "").refused_join() == code.INVALID_REQUEST
-    assert Member(consumer, "m1", assignor="mine").ask(0, NOTHING, is_full=True) == Refused(
+    assert Member(consumer, "m1", assignor="mine").call(0, NOTHING, is_full=True) == Refused(
         code.UNSUPPORTED_ASSIGNOR, "ServerAssignor mine is not supported. Supported assignors: uniform, range."
     )
 
@@ -138,7 +138,7 @@ def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
     member = Member(consumer, "m1", topics=(TOPIC, other.name))
     assert member.join().assignment == left | frozenset(other)
     member.topics = (TOPIC,)
-    answer = member.beat(left | frozenset(other), is_full=True)
+    answer = member.heartbeat(left | frozenset(other), is_full=True)
     assert not consumer.rules.shrinks_at_once or answer.assignment == left
     consumer.until(lambda: member.whole(left) == left)
 
@@ -164,7 +164,7 @@ def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut
 
 def test_b03_invalid_pattern_is_refused(consumer: Sut) -> None:
     """B03: The error is INVALID_REGULAR_EXPRESSION, and its text has the pattern."""
-    answer = Member(consumer, "m1", topics=(), pattern="[").ask(0, NOTHING, is_full=True)
+    answer = Member(consumer, "m1", topics=(), pattern="[").call(0, NOTHING, is_full=True)
     assert isinstance(answer, Refused)
     assert answer.code == code.INVALID_REGULAR_EXPRESSION
     assert answer.message.startswith("SubscribedTopicRegex `[` is not a valid regular expression: ")
@@ -174,7 +174,7 @@ def test_first_member_of_an_emptied_group_gets_all_partitions_with_its_join(cons
     """Rules 7.1: The assignor runs at once, except on 4.3, which is not among these versions."""
     first = Member(consumer, "m1")
     first.has_all()
-    first.ask(-1)
+    first.call(-1)
     Member(consumer, "m2").has_all()
 
 
@@ -187,7 +187,7 @@ def test_assignor_that_members_request_assigns(consumer: Sut, assignor: str | No
     second.join()
     consumer.until(lambda: len(first.whole()) < 6)
     kept = first.whole()
-    first.beat(kept)
+    first.heartbeat(kept)
     given = second.next_assignment()
     assert sorted([len(kept), len(given)]) == shares
 
@@ -198,11 +198,11 @@ def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -
     whole = member.join().assignment or NOTHING
     before = member.epoch
     member.assignor = "range"
-    answer = member.beat(whole, is_full=True)
+    answer = member.heartbeat(whole, is_full=True)
     if consumer.rules.assigns_for_another_assignor:
-        consumer.until(lambda: member.beat().member_epoch > before)
+        consumer.until(lambda: member.heartbeat().member_epoch > before)
     else:
-        assert [answer.member_epoch, member.beat().member_epoch] == [before, before]
+        assert [answer.member_epoch, member.heartbeat().member_epoch] == [before, before]
 
 
 # ---- removals ----
@@ -213,7 +213,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut)
     first, second, _ = pair(brief_consumer)
 
     def is_alone() -> bool:
-        first.beat()
+        first.heartbeat()
         return brief_consumer.members() == {"m1"}
 
     brief_consumer.until(is_alone)
@@ -229,8 +229,8 @@ def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
     first.next_assignment()
 
     def is_out() -> bool:
-        second.beat()
-        return isinstance(answer := first.ask(first.epoch), Refused) and answer.code == code.UNKNOWN_MEMBER_ID
+        second.heartbeat()
+        return isinstance(answer := first.call(first.epoch), Refused) and answer.code == code.UNKNOWN_MEMBER_ID
 
     consumer.until(is_out)
     assert consumer.members() == {"m2"}
@@ -260,14 +260,14 @@ def test_takeover_of_a_held_instance_id_fences_the_holder(consumer: Sut) -> None
     holder, newcomer = Member(consumer, "m1", "i"), Member(consumer, "m2", "i")
     holder.has_all()
     epoch = holder.epoch
-    assert newcomer.ask(0, NOTHING, is_full=True) == Refused(
+    assert newcomer.call(0, NOTHING, is_full=True) == Refused(
         code.UNRELEASED_INSTANCE_ID,
         "Static member m2 with instance id i cannot join the group because the instance id is owned by m1 member.",
     )
-    assert holder.ask(-2) == Granted(member_epoch=-2, heartbeat_interval_s=0.0, assignment=None)
+    assert holder.call(-2) == Granted(member_epoch=-2, heartbeat_interval_s=0.0, assignment=None)
     newcomer.has_all()
     assert newcomer.epoch == epoch
-    assert holder.ask(epoch) == Refused(
+    assert holder.call(epoch) == Refused(
         code.FENCED_INSTANCE_ID, "Static member m1 with instance id i was fenced by member m2."
     )
 
@@ -276,7 +276,7 @@ def test_holder_cannot_join_again_without_a_release(consumer: Sut) -> None:
     """Rules 3.3: An instance id that is not released is also refused to its own holder."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
-    assert holder.ask(0, NOTHING, is_full=True) == Refused(
+    assert holder.call(0, NOTHING, is_full=True) == Refused(
         code.UNRELEASED_INSTANCE_ID,
         "Static member m1 with instance id i cannot join the group because the instance id is owned by m1 member.",
     )
@@ -288,13 +288,13 @@ def test_released_place_is_taken_without_a_change_for_other_members(consumer: Su
     first.has_all()
     static.join()
     kept = first.next_assignment()
-    first.beat(kept)
+    first.heartbeat(kept)
     given = static.next_assignment()
-    epoch = first.beat().member_epoch
-    static.ask(-2)
+    epoch = first.heartbeat().member_epoch
+    static.call(-2)
     assert Member(consumer, "m3", "i").join().assignment == given
-    assert first.beat() == Granted(
-        member_epoch=epoch, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=None
+    assert first.heartbeat() == Granted(
+        member_epoch=epoch, heartbeat_interval_s=first.heartbeat().heartbeat_interval_s, assignment=None
     )
 
 
@@ -304,11 +304,11 @@ def released_pair(sut: Sut) -> tuple[Member, Assignment, Assignment]:
     first.has_all()
     second.join()
     kept = first.next_assignment()
-    first.beat(kept)
+    first.heartbeat(kept)
     given = second.next_assignment()
-    second.beat(given)
-    first.ask(-2)
-    second.ask(-2)
+    second.heartbeat(given)
+    first.call(-2)
+    second.call(-2)
     return first, kept, given
 
 
@@ -322,7 +322,7 @@ def test_member_id_with_another_instance_id_takes_its_own_partitions_out_of_the_
     again = Member(consumer, first.member_id, "i2")
     assert again.join().assignment == given
     assert again.whole(given) == given
-    described = consumer.ask(Describe())
+    described = consumer.call(Describe())
     assert isinstance(described, Described)
     assert described.holders.keys() == {"i2"}
     other = Member(consumer, "m3", "i1")
@@ -351,22 +351,22 @@ def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) ->
     first.has_all()
     second.join()
     kept = first.next_assignment()
-    first.beat(kept)
+    first.heartbeat(kept)
     given = second.next_assignment()
-    second.beat(given)
-    consumer.until(lambda: first.beat().member_epoch == second.beat().member_epoch)
+    second.heartbeat(given)
+    consumer.until(lambda: first.heartbeat().member_epoch == second.heartbeat().member_epoch)
     before = second.epoch
-    second.ask(-2)
+    second.call(-2)
     newcomer = Member(consumer, "m3", "i")
     assert newcomer.join() == Granted(
-        member_epoch=before, heartbeat_interval_s=first.beat().heartbeat_interval_s, assignment=given
+        member_epoch=before, heartbeat_interval_s=first.heartbeat().heartbeat_interval_s, assignment=given
     )
     temporary = Member(consumer, "m4", topics=())
     assert temporary.join().assignment == NOTHING
-    temporary.ask(-1)
-    consumer.until(lambda: newcomer.beat().member_epoch > before)
+    temporary.call(-1)
+    consumer.until(lambda: newcomer.heartbeat().member_epoch > before)
     assert newcomer.whole(given) == given
-    consumer.until(lambda: first.beat().member_epoch == newcomer.epoch)
+    consumer.until(lambda: first.heartbeat().member_epoch == newcomer.epoch)
     assert first.whole(kept) == kept
 
 
@@ -376,9 +376,9 @@ def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> N
     first.has_all()
     static.join()
     kept = first.next_assignment()
-    first.beat(kept)
+    first.heartbeat(kept)
     static.next_assignment()
-    static.ask(-2)
+    static.call(-2)
     assert brief_consumer.members() == {"m1", "m2"}
     assert first.next_assignment() == frozenset(brief_consumer.topic)
     assert brief_consumer.members() == {"m1"}
@@ -389,11 +389,11 @@ def test_static_member_that_left_permanently_is_unknown(consumer: Sut) -> None:
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
-    first.beat(first.next_assignment())
+    first.heartbeat(first.next_assignment())
     static.next_assignment()
     epoch = static.epoch
-    static.ask(-1)
-    assert static.ask(epoch) == Refused(code.UNKNOWN_MEMBER_ID, "Instance id i is unknown.")
+    static.call(-1)
+    assert static.call(epoch) == Refused(code.UNKNOWN_MEMBER_ID, "Instance id i is unknown.")
     assert first.next_assignment() == frozenset(consumer.topic)
 
 
@@ -411,10 +411,10 @@ def test_describe_returns_the_holder_of_an_instance_id(consumer: Sut) -> None:
     Member(consumer, "m2").join()
     epochs = []
     for _ in range(2):
-        described = consumer.ask(Describe())
+        described = consumer.call(Describe())
         assert isinstance(described, Described)
         epochs.append({name: (one.member_id, one.member_epoch) for name, one in described.holders.items()})
-        before, _ = holder.epoch, holder.ask(-2)
+        before, _ = holder.epoch, holder.call(-2)
     assert epochs == [{"i": ("m1", epochs[0]["i"][1])}, {"i": ("m1", -2)}]
     assert (epochs[0]["i"][1] or 0) > 0
     assert before is not None
@@ -425,10 +425,10 @@ def test_describe_returns_the_partitions_of_a_holder_that_left_temporarily(consu
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     for _ in range(2):
-        described = consumer.ask(Describe(with_partitions=True))
+        described = consumer.call(Describe(with_partitions=True))
         assert isinstance(described, Described)
         assert described.holders["i"].partitions == {TopicPartition(TOPIC, number) for number in range(PARTITIONS)}
-        holder.ask(-2)
+        holder.call(-2)
 
 
 def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
@@ -436,12 +436,12 @@ def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
     static, other = Member(small_consumer, "m1", "i"), Member(small_consumer, "m2")
     static.join()
     other.join()
-    assert Member(small_consumer, "m3").ask(0, NOTHING, is_full=True) == Refused(
+    assert Member(small_consumer, "m3").call(0, NOTHING, is_full=True) == Refused(
         code.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum capacity of 2 members."
     )
-    static.ask(-2)
-    answer = Member(small_consumer, "m4", "i").ask(0, NOTHING, is_full=True)
-    assert isinstance(answer, Granted) is small_consumer.rules.lets_returning_instances_in
+    static.call(-2)
+    answer = Member(small_consumer, "m4", "i").call(0, NOTHING, is_full=True)
+    assert isinstance(answer, Granted) is small_consumer.rules.admits_returning_instances
 
 
 # ---- offsets ----
@@ -454,7 +454,7 @@ def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
     second.join()
     kept = first.next_assignment()
     old = first.epoch
-    now = first.beat(kept).member_epoch
+    now = first.heartbeat(kept).member_epoch
     partition = TopicPartition(TOPIC, min(kept).partition)
     stale = code.STALE_MEMBER_EPOCH
     of_old = 0 if consumer.rules.accepts_older_commits else stale
@@ -478,7 +478,7 @@ def test_instance_id_of_a_commit_is_not_checked(consumer: Sut) -> None:
     member = Member(consumer, "m1")
     member.join()
     wrong = Commit(member_id="m1", generation=member.epoch, instance_id="i9", offsets=OFFSETS)
-    assert consumer.ask(wrong) == CommitResults(codes={FIRST: 0})
+    assert consumer.call(wrong) == CommitResults(codes={FIRST: 0})
 
 
 def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
@@ -486,7 +486,7 @@ def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
     member = Member(consumer, "m1", "i")
     member.has_all()
     epoch = member.epoch
-    member.ask(-2)
+    member.call(-2)
     assert member.commit(epoch) == code.STALE_MEMBER_EPOCH
 
 
@@ -497,7 +497,7 @@ def test_b32_offset_fetch_refuses_an_older_epoch(consumer: Sut) -> None:
     before = first.epoch
     assert fetch(consumer, "m1", before) == Fetched(offsets={FIRST: None})
     second.join()
-    first.beat(first.next_assignment())
+    first.heartbeat(first.next_assignment())
     assert fetch(consumer, "m1", first.epoch) == Fetched(offsets={FIRST: None})
     assert fetch(consumer) == Fetched(offsets={FIRST: None})
     assert fetch(consumer, "m1", before) == Refused(code.STALE_MEMBER_EPOCH)
@@ -517,9 +517,9 @@ def test_committed_offsets_are_returned_and_removed_with_their_topic(consumer: S
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))
     assert commit(consumer, "", -1, partition) == 0
-    assert consumer.ask(wanted) == Fetched(offsets={partition: OffsetAndMetadata(offset=3)})
+    assert consumer.call(wanted) == Fetched(offsets={partition: OffsetAndMetadata(offset=3)})
     consumer.delete_topic(topic)
-    consumer.until(lambda: consumer.ask(wanted) == Fetched(offsets={partition: None}))
+    consumer.until(lambda: consumer.call(wanted) == Fetched(offsets={partition: None}))
     assert commit(consumer, "", -1, partition) == code.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -530,11 +530,11 @@ def test_commit_with_too_long_metadata_is_refused_for_its_partition(consumer: Su
         kept: OffsetAndMetadata(offset=3, metadata=G_CLEF * 2048),
         refused: OffsetAndMetadata(offset=3, metadata=G_CLEF * 2048 + "m"),
     }
-    assert consumer.ask(Commit(offsets=offsets)) == CommitResults(
+    assert consumer.call(Commit(offsets=offsets)) == CommitResults(
         codes={kept: 0, refused: code.OFFSET_METADATA_TOO_LARGE}
     )
     wanted = Fetch(partitions=frozenset(offsets))
-    assert consumer.ask(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})
+    assert consumer.call(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})
 
 
 # ---- several nodes: on the simulation only ----

@@ -20,7 +20,7 @@ from consumer_membership.testing.coordinators.coordinator import GroupCoordinato
 from consumer_membership.testing.coordinators.exchanges import (
     Alive,
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Describe,
@@ -57,7 +57,7 @@ class ClassicCoordinator(GroupCoordinator):
                 return join(self._group_to_join(group_id, request), key, request, now)
             case Sync():
                 return self._group(group_id).sync(key, request, now)
-            case Beat():
+            case ClassicHeartbeat():
                 self._group(group_id).heartbeat(request, now)
                 return Alive()
             case LeaveGroup():
@@ -134,7 +134,7 @@ class ClassicCoordinator(GroupCoordinator):
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Remove a member as an administrator does: requests that waited for it are answered."""
-        released = self.ask("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
+        released = self.process("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return [one for one in released if one.key != "administrator"]
 
     def members(self, group_id: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from consumer_membership.testing.coordinators import rules as code
 from consumer_membership.testing.coordinators.classic.roster import ClassicMember, Roster, WrittenGroup
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     Joined,
     Key,
@@ -114,8 +114,8 @@ class ClassicGroup:
     def sync(self, key: Key, request: Sync, now: Instant) -> Answer | None:
         """Handle SyncGroup; None: it waits. Raises Refusal."""
         member = self.check(request.member_id, request.instance_id, request.generation)
-        asked = (request.protocol_type, request.assignor)
-        for said, known in zip(asked, (self.roster.protocol_type, self.assignor), strict=True):
+        offered = (request.protocol_type, request.assignor)
+        for said, known in zip(offered, (self.roster.protocol_type, self.assignor), strict=True):
             if said is not None and known is not None and said != known:
                 raise RequestRefusal(code.INCONSISTENT_GROUP_PROTOCOL)
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -140,7 +140,7 @@ class ClassicGroup:
         self.write()
         self.happened.append(RebalanceCompleted(generation=self.generation, shares=shares))
 
-    def heartbeat(self, request: Beat, now: Instant) -> None:
+    def heartbeat(self, request: ClassicHeartbeat, now: Instant) -> None:
         """Handle Heartbeat; raises Refusal, REBALANCE_IN_PROGRESS too keeps the session."""
         self.check(request.member_id, request.instance_id, request.generation).start_session(now)
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -163,7 +163,7 @@ class ClassicGroup:
                 self.roster.check(member_id, who.instance_id)
         except RequestRefusal as refusal:
             return refusal.answer.code
-        self._send_off(member_id, "left")
+        self._remove_member(member_id, "left")
         return 0
 
     def check_commit(self, request: Commit, now: Instant) -> None:
@@ -265,7 +265,7 @@ class ClassicGroup:
             generation=self.generation,
             assignor=self.assignor or "",
             leader_id=self.roster.leader_id or "",
-            members=self.roster.told(self.assignor or "") if leads else (),
+            members=self.roster.members_for(self.assignor or "") if leads else (),
             skip_assignment=skip_assignment and leads,
         )
 
@@ -297,7 +297,7 @@ class ClassicGroup:
         if self.roster.remove(member_id) is not None:
             self.happened.append(Removed(member_id=member_id, reason=reason))
 
-    def _send_off(self, member_id: str, reason: str) -> None:
+    def _remove_member(self, member_id: str, reason: str) -> None:
         """Remove a member whose JoinGroup may wait; a waiting SyncGroup stays unanswered, as at a broker."""
         member = self.roster.members.get(member_id)
         if member is not None:
@@ -335,7 +335,7 @@ class ClassicGroup:
         if member is not None and member.satisfies_heartbeat:
             member.session_ends_at = None
             return
-        self._send_off(member_id, "session")
+        self._remove_member(member_id, "session")
         if self.state is GroupState.PREPARING_REBALANCE:
             # Ends the first rebalance's delay as well, unlike a member that leaves.
             if self.roster.has_all_joined:

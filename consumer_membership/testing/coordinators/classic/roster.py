@@ -161,7 +161,7 @@ class Roster:
         votes = Counter(next(name for name in member.names() if name in common) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    def told(self, assignor: str) -> tuple[JoinedMember, ...]:
+    def members_for(self, assignor: str) -> tuple[JoinedMember, ...]:
         """All members as the leader gets to know them."""
         return tuple(
             JoinedMember(member.member_id, replace(offer.subscription, instance_id=member.instance_id))

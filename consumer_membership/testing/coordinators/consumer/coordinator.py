@@ -12,7 +12,7 @@ from consumer_membership.testing.coordinators.consumer.group_member import Consu
 from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
-    Beat,
+    ClassicHeartbeat,
     Commit,
     CommitResults,
     Describe,
@@ -64,16 +64,16 @@ class ConsumerCoordinator(GroupCoordinator):
                 return self._describe(group_id, request)
             case LeaveGroup():
                 return self._leave(group_id, request)
-            case Join() | Sync() | Beat():
+            case Join() | Sync() | ClassicHeartbeat():
                 # There is no such classic member here.
                 raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
             case _:
                 assert_never(request)
 
-    def _group_of(self, group_id: str, beat: Heartbeat) -> ConsumerGroup:
+    def _group_of(self, group_id: str, request: Heartbeat) -> ConsumerGroup:
         group = self.groups.get(group_id)
         if group is None:
-            if beat.member_epoch != JOIN_EPOCH:
+            if request.member_epoch != JOIN_EPOCH:
                 raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             group = ConsumerGroup(group_id, self.rules, self.topics, self._note_removed)
             if self.rules.assignment_interval_s > 0:
@@ -189,7 +189,7 @@ class ConsumerCoordinator(GroupCoordinator):
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
         """Take a member out as an administrator does."""
-        self.ask("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
+        self.process("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return []
 
     def members(self, group_id: str) -> frozenset[str]:

@@ -56,17 +56,17 @@ class ConsumerGroup:
 
     # ---- heartbeats ----
 
-    def heartbeat(self, beat: Heartbeat, now: Instant) -> Granted:
+    def heartbeat(self, request: Heartbeat, now: Instant) -> Granted:
         """Handle one heartbeat; raises Refusal."""
-        _validate(beat, self.rules)
-        if beat.is_leave:
-            return self._leave(beat)
-        return self._join_or_stay(beat, now)
+        _validate(request, self.rules)
+        if request.is_leave:
+            return self._leave(request)
+        return self._join_or_stay(request, now)
 
-    def _join_or_stay(self, beat: Heartbeat, now: Instant) -> Granted:
-        member = self._member_of(beat, now)
+    def _join_or_stay(self, request: Heartbeat, now: Instant) -> Granted:
+        member = self._member_of(request, now)
         before = member.copy()
-        changed = self._take_in(member, beat, now)
+        changed = self._take_in(member, request, now)
         topics = self._subscribed_topics(now)
         if changed or topics != self.seen_topics:
             self.epoch += 1
@@ -74,17 +74,19 @@ class ConsumerGroup:
         self._update_target(now)
         shrinks = self.rules.shrinks_at_once
         if not member.is_reconciled_to(self.target_epoch) or (changed and shrinks):
-            self._reconcile(member, beat.owned, changed=changed and shrinks, now=now)
+            self._reconcile(member, request.owned, changed=changed and shrinks, now=now)
         if member.standing is not Standing.UNREVOKED:
             member.rebalance_ends_at = None
         elif member.epoch != before.epoch or member.revoking != before.revoking or before.rebalance_ends_at is None:
             member.rebalance_ends_at = now + member.rebalance_timeout_s
         member.session_ends_at = now + self.rules.session_timeout_s
-        is_told = beat.member_epoch == JOIN_EPOCH or beat.is_full or member.assigned.keys() != before.assigned.keys()
+        receives_assignment = (
+            request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned.keys() != before.assigned.keys()
+        )
         return Granted(
             member_epoch=member.epoch,
             heartbeat_interval_s=self.rules.heartbeat_interval_s,
-            assignment=frozenset(member.assigned) if is_told else None,
+            assignment=frozenset(member.assigned) if receives_assignment else None,
         )
 
     def _reconcile(self, member: ConsumerMember, owned: Assignment | None, *, changed: bool, now: Instant) -> None:
@@ -113,71 +115,73 @@ class ConsumerGroup:
 
     # ---- who it is ----
 
-    def _member_of(self, beat: Heartbeat, now: Instant) -> ConsumerMember:
+    def _member_of(self, request: Heartbeat, now: Instant) -> ConsumerMember:
         """The member that this heartbeat is from; a joining one is made. Raises Refusal."""
-        joins = beat.member_epoch == JOIN_EPOCH
-        if joins and beat.member_id not in self.members:
-            self._check_size(beat)
-        if beat.instance_id is not None:
-            return self._static_member(beat, joins=joins)
-        member = self.members.get(beat.member_id)
+        joins = request.member_epoch == JOIN_EPOCH
+        if joins and request.member_id not in self.members:
+            self._check_size(request)
+        if request.instance_id is not None:
+            return self._static_member(request, joins=joins)
+        member = self.members.get(request.member_id)
         if member is None:
             if not joins:
                 raise RequestRefusal(
-                    code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
+                    code.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {self.group_id}."
                 )
-            return self._add(ConsumerMember(member_id=beat.member_id, session_ends_at=now))
-        self._check_epoch(member, beat)
+            return self._add(ConsumerMember(member_id=request.member_id, session_ends_at=now))
+        self._check_epoch(member, request)
         return member
 
-    def _check_size(self, beat: Heartbeat) -> None:
-        returns = beat.instance_id in self.instances and self.rules.lets_returning_instances_in
+    def _check_size(self, request: Heartbeat) -> None:
+        returns = request.instance_id in self.instances and self.rules.admits_returning_instances
         if len(self.members) >= self.rules.max_size and not returns:
             size = self.rules.max_size
             raise RequestRefusal(
                 code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {size} members."
             )
 
-    def _static_member(self, beat: Heartbeat, *, joins: bool) -> ConsumerMember:
-        instance_id = beat.instance_id or ""
+    def _static_member(self, request: Heartbeat, *, joins: bool) -> ConsumerMember:
+        instance_id = request.instance_id or ""
         owner = self.members.get(self.instances.get(instance_id, ""))
         if not joins:
             if owner is None:
                 raise RequestRefusal(code.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-            self._check_instance(owner, beat)
-            self._check_epoch(owner, beat)
+            self._check_instance(owner, request)
+            self._check_epoch(owner, request)
             return owner
         if owner is None:
-            known = self.members.get(beat.member_id)
+            known = self.members.get(request.member_id)
             if known is not None:
-                self._check_epoch(known, beat)
+                self._check_epoch(known, request)
                 self.instances.pop(known.instance_id or "", None)
                 known.instance_id = instance_id
                 self.instances[instance_id] = known.member_id
                 return known
-            return self._add(ConsumerMember(member_id=beat.member_id, instance_id=instance_id))
+            return self._add(ConsumerMember(member_id=request.member_id, instance_id=instance_id))
         if owner.epoch != LEAVE_STATIC_EPOCH:
             raise RequestRefusal(
                 code.UNRELEASED_INSTANCE_ID,
-                f"Static member {beat.member_id} with instance id {instance_id} cannot join the group because the "
+                f"Static member {request.member_id} with instance id {instance_id} cannot join the group because the "
                 f"instance id is owned by {owner.member_id} member.",
             )
-        return self._replace(owner, beat.member_id)
+        return self._replace(owner, request.member_id)
 
-    def _check_instance(self, owner: ConsumerMember, beat: Heartbeat) -> None:
-        if owner.member_id != beat.member_id:
+    def _check_instance(self, owner: ConsumerMember, request: Heartbeat) -> None:
+        if owner.member_id != request.member_id:
             raise RequestRefusal(
                 code.FENCED_INSTANCE_ID,
-                f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by member "
+                f"Static member {request.member_id} with instance id {request.instance_id} was fenced by member "
                 f"{owner.member_id}.",
             )
 
-    def _check_epoch(self, member: ConsumerMember, beat: Heartbeat) -> None:
+    def _check_epoch(self, member: ConsumerMember, request: Heartbeat) -> None:
         """Rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
-        received, known = beat.member_epoch, member.epoch
+        received, known = request.member_epoch, member.epoch
         if received == JOIN_EPOCH and self.rules.accepts_rejoin:
             return
-        repeats = beat.owned is not None and beat.owned <= member.assigned.keys() and received == member.previous_epoch
+        repeats = (
+            request.owned is not None and request.owned <= member.assigned.keys() and received == member.previous_epoch
+        )
         if received > known or (received < known and not repeats):
             relation = "greater" if received > known else "smaller"
             raise RequestRefusal(
@@ -211,18 +215,18 @@ class ConsumerGroup:
             self.removed(old.member_id, "replaced")
         return new
 
-    def _take_in(self, member: ConsumerMember, beat: Heartbeat, now: Instant) -> bool:
+    def _take_in(self, member: ConsumerMember, request: Heartbeat, now: Instant) -> bool:
         """Take in the member's heartbeat; return whether the group must be assigned again for it."""
         is_new = member.member_id not in self.target
         before = (member.topics, member.pattern, self.assignor if self.rules.assigns_for_another_assignor else None)
-        if beat.rebalance_timeout_s is not None:
-            member.rebalance_timeout_s = beat.rebalance_timeout_s
-        if beat.assignor is not None:
-            member.assignor = beat.assignor
-        if beat.topics is not None:
-            member.topics = frozenset(beat.topics)
-        if beat.pattern is not None:
-            member.pattern = beat.pattern or None
+        if request.rebalance_timeout_s is not None:
+            member.rebalance_timeout_s = request.rebalance_timeout_s
+        if request.assignor is not None:
+            member.assignor = request.assignor
+        if request.topics is not None:
+            member.topics = frozenset(request.topics)
+        if request.pattern is not None:
+            member.pattern = request.pattern or None
             if member.pattern is not None:
                 self.patterns.setdefault(member.pattern, now + self.rules.regex_delay_s)
         self.target.setdefault(member.member_id, frozenset())
@@ -231,18 +235,18 @@ class ConsumerGroup:
 
     # ---- leaving and being removed ----
 
-    def _leave(self, beat: Heartbeat) -> Granted:
-        if beat.instance_id is not None:
-            owner = self.members.get(self.instances.get(beat.instance_id, ""))
+    def _leave(self, request: Heartbeat) -> Granted:
+        if request.instance_id is not None:
+            owner = self.members.get(self.instances.get(request.instance_id, ""))
             if owner is None:
-                raise RequestRefusal(code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
-            self._check_instance(owner, beat)
-        member = self.members.get(beat.member_id)
+                raise RequestRefusal(code.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
+            self._check_instance(owner, request)
+        member = self.members.get(request.member_id)
         if member is None:
             raise RequestRefusal(
-                code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
+                code.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {self.group_id}."
             )
-        if beat.member_epoch == LEAVE_STATIC_EPOCH:
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
             member.rebalance_ends_at = None
@@ -250,7 +254,7 @@ class ConsumerGroup:
             self.removed(member.member_id, "left for a while")
         else:
             self.remove(member.member_id, "left")
-        return Granted(member_epoch=beat.member_epoch, heartbeat_interval_s=0.0, assignment=None)
+        return Granted(member_epoch=request.member_epoch, heartbeat_interval_s=0.0, assignment=None)
 
     def withhold(self, partitions: Assignment) -> None:
         """Take exactly these from their members, and assign all others again."""
@@ -320,8 +324,8 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for, or the first one of the broker's list where no member asks."""
-        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
-        return asked.most_common(1)[0][0] if asked else self.rules.assignors[0]
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return votes.most_common(1)[0][0] if votes else self.rules.assignors[0]
 
     @property
     def state(self) -> str:
@@ -340,46 +344,46 @@ class ConsumerGroup:
         )
 
 
-def _validate(beat: Heartbeat, rules: Rules) -> None:
+def _validate(request: Heartbeat, rules: Rules) -> None:
     """The broker's own checks of a request (rules 2.4); raises Refusal."""
-    if not beat.member_id:
+    if not request.member_id:
         raise RequestRefusal(code.INVALID_REQUEST, "MemberId can't be empty.")
-    if beat.instance_id == "":
+    if request.instance_id == "":
         raise RequestRefusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
-    if beat.member_epoch < LEAVE_STATIC_EPOCH:
+    if request.member_epoch < LEAVE_STATIC_EPOCH:
         raise RequestRefusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
-    if beat.member_epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
+    if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
         raise RequestRefusal(code.INVALID_REQUEST, "InstanceId can't be null.")
-    if beat.member_epoch == JOIN_EPOCH:
-        _validate_join(beat)
-    if beat.member_epoch >= JOIN_EPOCH:
-        _validate_words(beat, rules)
+    if request.member_epoch == JOIN_EPOCH:
+        _validate_join(request)
+    if request.member_epoch >= JOIN_EPOCH:
+        _validate_words(request, rules)
 
 
-def _validate_join(beat: Heartbeat) -> None:
-    if beat.rebalance_timeout_s is None:
+def _validate_join(request: Heartbeat) -> None:
+    if request.rebalance_timeout_s is None:
         raise RequestRefusal(code.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
-    if beat.owned is None or beat.owned:
+    if request.owned is None or request.owned:
         raise RequestRefusal(code.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
-    if beat.topics is None and beat.pattern is None:
+    if request.topics is None and request.pattern is None:
         raise RequestRefusal(
             code.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
 
 
-def _validate_words(beat: Heartbeat, rules: Rules) -> None:
-    if beat.assignor is not None and beat.assignor not in rules.assignors:
+def _validate_words(request: Heartbeat, rules: Rules) -> None:
+    if request.assignor is not None and request.assignor not in rules.assignors:
         supported = ", ".join(rules.assignors)
         raise RequestRefusal(
             code.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {supported}.",
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {supported}.",
         )
-    if beat.pattern:
+    if request.pattern:
         try:
-            re.compile(beat.pattern)
+            re.compile(request.pattern)
         except re.error as error:
             raise RequestRefusal(
                 code.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
+                f"SubscribedTopicRegex `{request.pattern}` is not a valid regular expression: {error}.",
             ) from None
