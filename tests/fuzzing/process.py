@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -57,7 +58,16 @@ def _mutate(data: bytes, most_bytes: int) -> bytes:
 
 def _fuzz(name: str, target: Callable[[bytes], None], flags: list[str], mutators: Mapping[str, object]) -> NoReturn:
     """Fuzz until libFuzzer ends the process."""
-    atheris.Setup([name, *flags], target, **mutators)
+
+    def run(data: bytes) -> None:
+        try:
+            target(data)
+        except BaseException:
+            # libFuzzer's timer would end the process by SIGALRM if it expired while the input is being written.
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise
+
+    atheris.Setup([name, *flags], run, **mutators)
     atheris.Fuzz()
     raise AssertionError("libFuzzer has returned")
 
