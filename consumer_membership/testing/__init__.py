@@ -1,10 +1,12 @@
-"""Tests for applications: a cluster inside the test process, and fixtures for pytest with a real broker.
+"""Test support for applications: a cluster inside the test process, and pytest fixtures with a real broker.
 
-with FakeCluster() as cluster:
-cluster.deliver("orders", b"42")
-consumer = cluster.consumer({"auto.offset.reset": "earliest"})
-consumer.subscribe(["orders"])
-assert consumer.poll(10).value() == b"42"
+A test of a consumer with a `FakeCluster`:
+
+    with FakeCluster() as cluster:
+        cluster.deliver("orders", b"42")
+        consumer = cluster.consumer({"auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        assert consumer.poll(10).value() == b"42"
 """
 
 from importlib import import_module
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterMember", "FakeAdminClient", "FakeCluster", "FakeProducer", "RunningCall", "SharedBroker"]
 
-#: The module of each name, which is imported on first use: the keeper of a broker needs no cluster.
+#: The module of each public name. Modules are imported on first use, because the broker keeper needs no cluster.
 _HOMES = {
     "FakeAdminClient": "admin_client",
     "FakeCluster": "cluster",

@@ -1,8 +1,8 @@
-"""The admin client of a cluster inside the test process, in the place of confluent-kafka's.
+"""The admin client of a cluster inside the test process; it replaces confluent-kafka's.
 
 confluent-kafka's `AdminClient` is a Python class that checks arguments and creates futures, and then calls a method of
-its C base class. Here it keeps all of that, and gets another base class, whose methods read and change the cluster.
-Every future is done when the call returns.
+its C base class. This module keeps the Python class and replaces its base class with `InProcessAdmin`, whose methods
+read and change the cluster. Every future is done when the call returns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import ConfigEntry
 
 AdminT = TypeVar("AdminT", bound=AdminClient)
-#: What confluent-kafka's callbacks for futures expect of one topic or group: an error, or a result.
+#: The value that confluent-kafka's future callbacks expect for one topic or group: an error or a result.
 _Result = KafkaError | object
 
 _NOT_CHECKED = frozenset({"bootstrap.servers", "logger", "plugin.library.paths"})
@@ -111,7 +111,7 @@ class AdminTarget(Protocol):
         """Delete a topic."""
 
     def describe(self, topic: str | None) -> ClusterMetadata:
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
 
     def client_id_of(self, member_id: str) -> str:
         """Return the client id of a member."""
@@ -133,7 +133,7 @@ class InProcessAdmin(_AdminClientImpl):
         topics: list[NewTopic],
         future: Future[dict[str, KafkaError | None]],
         validate_only: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         operation_timeout: float = -1,  # noqa: ARG002
     ) -> None:
         """Create topics."""
@@ -177,7 +177,7 @@ class InProcessAdmin(_AdminClientImpl):
         self,
         topics: list[str],
         future: Future[dict[str, KafkaError | None]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         operation_timeout: float = -1,  # noqa: ARG002
     ) -> None:
         """Delete topics with their records and committed offsets."""
@@ -195,7 +195,7 @@ class InProcessAdmin(_AdminClientImpl):
         topics: list[NewPartitions],
         future: Future[dict[str, KafkaError | None]],
         validate_only: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         operation_timeout: float = -1,  # noqa: ARG002
     ) -> None:
         """Add partitions to topics."""
@@ -224,11 +224,11 @@ class InProcessAdmin(_AdminClientImpl):
         is_known = name in self._cluster.coordinator.topics
         return None if is_known else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def describe_topics(  # type: ignore[override]  # the stub has the first two in another order than AdminClient
+    def describe_topics(  # type: ignore[override]  # the stub swaps the first two parameters of AdminClient
         self,
         topic_names: list[str],
         future: Future[list[_Result]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         include_authorized_operations: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
     ) -> None:
         """Describe topics with their partitions."""
@@ -251,7 +251,7 @@ class InProcessAdmin(_AdminClientImpl):
     def describe_cluster(
         self,
         future: Future[DescribeClusterResult],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         include_authorized_operations: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
     ) -> None:
         """Describe the cluster of one broker."""
@@ -262,7 +262,7 @@ class InProcessAdmin(_AdminClientImpl):
         return Node(1, "fake", 9092)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:  # noqa: ARG002
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
         with self._cluster.engine.exclusive():
             return self._cluster.describe(topic)
 
@@ -277,7 +277,7 @@ class InProcessAdmin(_AdminClientImpl):
         future: Future[ListConsumerGroupsResult],
         states_int: list[int] | None = None,
         types_int: list[int] | None = None,
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
     ) -> None:
         """List the groups in these states and of these types."""
         found: list[ConsumerGroupListing] = []
@@ -292,7 +292,7 @@ class InProcessAdmin(_AdminClientImpl):
         self,
         group_ids: list[str],
         future: Future[list[_Result]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
         include_authorized_operations: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
     ) -> None:
         """Describe groups with their members; a group that does not exist is DEAD."""
@@ -342,7 +342,7 @@ class InProcessAdmin(_AdminClientImpl):
         self,
         group_ids: list[str],
         future: Future[list[_Result]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
     ) -> None:
         """Delete groups without members."""
         coordinator, results = self._cluster.coordinator, list[_Result]()
@@ -358,7 +358,7 @@ class InProcessAdmin(_AdminClientImpl):
         future.set_result(results)
 
     def list_groups(self, group: str | None = None, timeout: float = -1) -> list[GroupMetadata]:  # noqa: ARG002
-        """Return groups as an old broker describes them: a group of the consumer protocol is Dead. Deprecated."""
+        """Return groups as an old broker describes them: consumer protocol groups are Dead. Deprecated."""
         advice = "list_groups() is deprecated, use list_consumer_groups() and describe_consumer_groups() instead."
         warn(advice, DeprecationWarning, stacklevel=3)  # as confluent-kafka
         groups = self._cluster.coordinator.groups
@@ -386,9 +386,9 @@ class InProcessAdmin(_AdminClientImpl):
         request: list[ConsumerGroupTopicPartitions],
         future: Future[list[_Result]],
         require_stable: bool = False,  # noqa: ARG002, FBT001, FBT002 - every committed offset is stable
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
     ) -> None:
-        """Return the committed offsets of a group: of these partitions, or of all."""
+        """Return the committed offsets of these partitions of each group; None: of all its partitions."""
         with self._cluster.engine.exclusive():
             future.set_result([self._committed(one.group_id, one.topic_partitions) for one in request])
 
@@ -403,7 +403,7 @@ class InProcessAdmin(_AdminClientImpl):
         self,
         requests: list[ConsumerGroupTopicPartitions],
         future: Future[list[_Result]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
     ) -> None:
         """Commit offsets of a group without members; other groups refuse them with UNKNOWN_MEMBER_ID."""
         with self._cluster.engine.exclusive():
@@ -429,9 +429,9 @@ class InProcessAdmin(_AdminClientImpl):
         topic_partitions: list[PartitionOffset],
         future: Future[dict[PartitionOffset, _Result]],
         isolation_level_value: int | None = None,  # noqa: ARG002 - the log has no uncommitted records
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
     ) -> None:
-        """Return the first or next offset of partitions, or the offset of a time."""
+        """Return the first or next offset of each partition, or the first offset at or after a timestamp."""
         with self._cluster.engine.exclusive():
             future.set_result({one: self._offset(_key(one), one.offset) for one in topic_partitions})
 
@@ -461,10 +461,10 @@ class InProcessAdmin(_AdminClientImpl):
         self,
         resources: list[ConfigResource],
         future: Future[dict[ConfigResource, dict[str, ConfigEntry] | None]],
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
-        broker: int = -1,  # noqa: ARG002 - there is one
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
+        broker: int = -1,  # noqa: ARG002 - the cluster has one broker
     ) -> None:
-        """Return the entries of topics."""
+        """Return the configuration entries of topics."""
         _refuse_empty(resources, "ConfigResource objects")
         configs = self._cluster.topic_configs
         with self._cluster.engine.exclusive():
@@ -480,10 +480,10 @@ class InProcessAdmin(_AdminClientImpl):
         resources: list[ConfigResource],
         future: Future[dict[ConfigResource, None]],
         validate_only: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
-        broker: int = -1,  # noqa: ARG002 - there is one
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
+        broker: int = -1,  # noqa: ARG002 - the cluster has one broker
     ) -> None:
-        """Change values of topics; the others stay."""
+        """Change some configuration values of topics and keep the other values."""
         if [one for one in resources if not one.incremental_configs]:
             what = "non-empty list of ConfigEntry to alter incrementally in incremental_configs field"
             raise ValueError(f"expected {what}")
@@ -500,10 +500,10 @@ class InProcessAdmin(_AdminClientImpl):
         resources: list[ConfigResource],
         future: Future[dict[ConfigResource, None]],
         validate_only: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-        request_timeout: float = -1,  # noqa: ARG002 - the result is there at once
-        broker: int = -1,  # noqa: ARG002 - there is one
+        request_timeout: float = -1,  # noqa: ARG002 - the result is available immediately
+        broker: int = -1,  # noqa: ARG002 - the cluster has one broker
     ) -> None:
-        """Replace all values of topics."""
+        """Replace all configuration values of topics."""
         self._change(resources, future, lambda one: dict(one.set_config_dict), is_dry=validate_only)
 
     def _change(
@@ -526,7 +526,7 @@ class InProcessAdmin(_AdminClientImpl):
         future.set_result(results)
 
     def _checked(self, resource: ConfigResource) -> ConfigResource:
-        """Return the resource with its error, if it is not a topic that exists."""
+        """Return a copy of the resource, with an error unless it is an existing topic."""
         error: KafkaError | None
         if resource.restype != ConfigResource.Type.TOPIC:
             error = KafkaError(KafkaError.INVALID_REQUEST, "FakeCluster has only configurations of topics")
@@ -536,8 +536,8 @@ class InProcessAdmin(_AdminClientImpl):
 
     # ---- the client ----
 
-    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - nothing has to be waited for
-        """Return 0: no event waits."""
+    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - no call has to wait
+        """Return 0, because no events are queued."""
         return 0
 
     def __len__(self) -> int:
@@ -555,7 +555,7 @@ class InProcessAdmin(_AdminClientImpl):
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
-    # ---- what a fake cluster has not ----
+    # ---- unsupported methods ----
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UseError("FakeCluster has no ACLs, users, deleted records or elections; test this call on a real broker")
@@ -565,13 +565,13 @@ class InProcessAdmin(_AdminClientImpl):
     delete_records = elect_leaders = _refuse
 
 
-# ---- which class, and how an application gets it ----
+# ---- installation ----
 
-#: The clusters whose admin clients are made in this process, by `bootstrap.servers`.
+#: The installed clusters by `bootstrap.servers`: each `AdminClient` with these servers uses the cluster.
 _INSTALLED: dict[str, AdminTarget] = {}
 
 
-class FakeAdminClient(AdminClient, InProcessAdmin):  # type: ignore[misc]  # as AdminClient and its own base class
+class FakeAdminClient(AdminClient, InProcessAdmin):  # type: ignore[misc]  # AdminClient and its base class conflict in the same way
     """An `AdminClient` of a `FakeCluster`, with confluent-kafka's methods, arguments and results."""
 
 
@@ -582,15 +582,15 @@ def admin_client(cluster: AdminTarget, config: Mapping[str, object]) -> FakeAdmi
         KafkaException: librdkafka refuses the configuration.
     """
     made = _new(FakeAdminClient, cluster)
-    made.__init__(dict(config))  # type: ignore[misc]  # `_new` made it without
+    made.__init__(dict(config))  # type: ignore[misc]  # `_new` does not call it
     return made
 
 
 @contextmanager
 def installed_admin(cluster: AdminTarget) -> Iterator[None]:
-    """Let each `AdminClient` with this cluster's `bootstrap.servers` use it, inside the `with` block.
+    """Route each `AdminClient` with this cluster's `bootstrap.servers` to the cluster, inside the `with` block.
 
-    The class decides when an object is created, so that it does not matter how a module has imported the class.
+    `AdminClient.__new__` chooses the cluster, so it does not matter how a module has imported the class.
     """
     if not _INSTALLED:
         AdminClient.__new__ = _routed_new  # type: ignore[assignment, method-assign]
@@ -604,7 +604,7 @@ def installed_admin(cluster: AdminTarget) -> Iterator[None]:
 
 
 def _routed_new(cls: type[AdminT], conf: Mapping[str, object] | None = None, **kwargs: object) -> AdminT:
-    """Create the object; `AdminClient.__init__` follows."""
+    """Create the object for its cluster or for a real broker; Python calls `__init__` next."""
     servers = {**(conf or {}), **kwargs}.get("bootstrap.servers")
     cluster = _INSTALLED.get(str(servers))
     return _AdminClientImpl.__new__(cls) if cluster is None else _new(_fake_of(cls), cluster)
@@ -625,7 +625,7 @@ def _fake_of(cls: type[AdminT]) -> type[AdminT]:
 
 @lru_cache(maxsize=64)
 def _check(config: tuple[tuple[str, str], ...]) -> None:
-    """Have librdkafka check the keys and values, once for each configuration; it connects to nothing."""
+    """Check the keys and values with librdkafka, once for each configuration and without a connection."""
     checking = _AdminClientImpl.__new__(AdminClient)
     quiet = {"log_level": "0"}  # librdkafka warns of missing servers
     checking.__init__(quiet | {key: value for key, value in config if key not in _NOT_CHECKED})  # type: ignore[misc]
@@ -656,7 +656,7 @@ def _state_of(group: ConsumerGroup | ClassicGroup | None) -> ConsumerGroupState:
         case ConsumerGroup() if not group.members:
             return ConsumerGroupState.EMPTY
         case ConsumerGroup():
-            # librdkafka knows no names for ASSIGNING and RECONCILING.
+            # librdkafka has no names for ASSIGNING and RECONCILING.
             return ConsumerGroupState.STABLE if group.is_settled else ConsumerGroupState.UNKNOWN
         case ClassicGroup():
             return _CLASSIC_STATES[group.state]
@@ -696,5 +696,5 @@ def _key(partition: PartitionOffset) -> TopicPartition:
 
 
 def _signed(number: int) -> int:
-    """Return the number of 64 bits as Java's `long`."""
+    """Return a 64-bit number as a signed number, like Java's `long`."""
     return number - (1 << 64) if number >> 63 else number

@@ -1,6 +1,6 @@
-"""The process that keeps the broker of a test session: `python -m consumer_membership.testing.broker_keeper FOLDER`.
+"""The process that runs the broker of a test session: `python -m consumer_membership.testing.broker_keeper FOLDER`.
 
-`shared_broker` starts it and describes when it ends.
+The module `shared_broker` starts this process, and its docstring describes when the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from consumer_membership.testing.shared_broker import FOUND, USERS
 
 
 def keep(folder: Path) -> None:
-    """Start a broker, write where it is, and stop it when no process uses it any more."""
+    """Start a broker, write its address to the folder, and stop it when no process uses it any more."""
     import fcntl  # noqa: PLC0415 - Windows lacks it
 
     found = folder / FOUND
@@ -30,7 +30,7 @@ def keep(folder: Path) -> None:
 
 
 def _report(found: Path, answer: dict[str, str]) -> None:
-    """Write the answer, and close standard output, for whose end the caller waits."""
+    """Write the result, and close standard output, because the parent process waits until it is closed."""
     found.with_suffix(".new").write_text(json.dumps(answer))
     found.with_suffix(".new").rename(found)
     nothing = os.open(os.devnull, os.O_WRONLY)

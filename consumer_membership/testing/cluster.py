@@ -1,8 +1,8 @@
 """`FakeCluster`: a Kafka cluster inside the test process, for unit tests of applications.
 
-Below the real `Consumer`, `AIOConsumer` and `Processor` it has a log in memory (`log`), the handle that fetches from it
-(`handle`), the real state machine of each member without a network (`member`), and the coordinators that this project's
-tests compare with real brokers (`coordinators`).
+`Consumer`, `AIOConsumer` and `Processor` are the real classes. Below them are a log in memory (`log`), the handle that
+fetches from it (`handle`), the real state machine of each member without a network (`member`), and the coordinators
+that this project's tests compare with real brokers (`coordinators`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 #: The time of day at the start of virtual time: 2026-01-01, in seconds since 1970.
 _VIRTUAL_DAY_S = 1_767_225_600.0
-#: The rules of a broker with its default configuration, for virtual time; and with short intervals, for real time.
+#: The rules of a broker: with its default configuration for virtual time, and with short intervals for real time.
 _BROKER_RULES = Rules(session_timeout_s=45.0, heartbeat_interval_s=5.0)
 _QUICK_RULES = Rules(session_timeout_s=45.0, heartbeat_interval_s=0.02)
 _NUMBERS = itertools.count(1)
@@ -69,7 +69,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMember:
-    """A member as its coordinator knows it; `epoch` is the generation of a classic group."""
+    """A member as its coordinator stores it; in a classic group, `epoch` is the generation."""
 
     member_id: str
     instance_id: str | None
@@ -79,7 +79,7 @@ class ClusterMember:
 
 @dataclass(slots=True)
 class _Failure:
-    """Commits of this group (None: of any) fail with this error code, this many times."""
+    """An error code with which the next `times` commits of this group fail; None: of any group."""
 
     group_id: str | None
     code: int
@@ -89,17 +89,18 @@ class _Failure:
 class FakeCluster:
     """A Kafka cluster inside this process; close it, or use it as a context manager.
 
-    Every consumer of this process whose `bootstrap.servers` is the cluster's uses it. `installed()` adds producers.
+    Every consumer in this process with the cluster's `bootstrap.servers` uses the cluster. `installed()` also routes
+    producers and admin clients to it.
 
     Args:
         time: "virtual": a call that waits takes no real time and moves the cluster's time instead, and nothing happens
-            between calls; deterministic, also with the threads of `start` and of a `Processor`, and with the coroutines
-            of `run`. "real": the time of this machine, with heartbeats every 20 ms; for tests with their own threads or
-            event loops.
-        partitions: How many partitions a topic gets that is created when it is first written.
+            between calls. This is deterministic, also with the threads of `start` and of a `Processor`, and with the
+            coroutines of `run`. "real": the time of this machine, with heartbeats every 20 ms; for tests with their own
+            threads or event loops.
+        partitions: The number of partitions of topics that the cluster creates at the first write.
         seed: The seed of all random numbers.
-        offers_consumer_protocol: Whether the cluster offers the consumer protocol (KIP-848); if not, groups are
-            classic ones.
+        offers_consumer_protocol: Whether the cluster offers the consumer protocol (KIP-848); if not, all groups are
+            classic groups.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class FakeCluster:
         self.session_timeout_s = rules.session_timeout_s
         #: The value of `bootstrap.servers` with which consumers and producers use this cluster.
         self.bootstrap_servers = f"fake-{next(_NUMBERS)}.invalid:9092"
-        #: The number of partitions of a topic that is created without one.
+        #: The number of partitions of a topic that is created without a partition count.
         self.default_partitions = partitions
         #: The values of each topic's configuration that are not defaults.
         self.topic_configs: dict[str, dict[str, str]] = {}
@@ -138,15 +139,15 @@ class FakeCluster:
     # ---- clients ----
 
     def consumer(self, config: Mapping[str, object] | None = None, **keys: object) -> Consumer:
-        """Return a consumer of this cluster; without `group.id`, of the group "test". `close` closes it."""
+        """Return a consumer of this cluster, by default in the group "test"; the cluster's `close` closes it."""
         consumer = Consumer(self._config(config) | keys)
         self._consumers.append(consumer)
         return consumer
 
     def aio_consumer(self, config: Mapping[str, object] | None = None) -> AIOConsumer:
-        """Return an `AIOConsumer` of this cluster, inside the event loop of `run`; await its `close`.
+        """Return an `AIOConsumer` of this cluster; call this inside the event loop of `run`, and await its `close`.
 
-        On real time, any running event loop will do.
+        On real time, any running event loop works.
         """
         from consumer_membership.aio import AIOConsumer  # noqa: PLC0415 - few tests use asyncio
 
@@ -173,18 +174,18 @@ class FakeCluster:
 
     @contextmanager
     def installed(self) -> Iterator[Self]:
-        """Let every `Producer` and `AdminClient` with this cluster's `bootstrap.servers` use it, in the `with` block.
+        """Route each `Producer` and `AdminClient` with its `bootstrap.servers` to this cluster, in the `with` block.
 
         It replaces the name `Producer` in all modules. Consumers need no installation.
         """
-        from consumer_membership.testing.admin_client import installed_admin  # noqa: PLC0415 - as above
+        from consumer_membership.testing.admin_client import installed_admin  # noqa: PLC0415 - it takes time to import
 
         with Routing(self), installed_admin(self):
             yield self
 
     @property
     def access(self) -> ClusterAccess:
-        """How a consumer reaches this cluster."""
+        """The thread, handle and clock with which a consumer uses this cluster."""
         return ClusterAccess(make_thread=partial(FakeMember, self), make_handle=self._handle, clock=self.engine)
 
     def _handle(self, line: Line, config: dict[str, object]) -> FakeHandle:
@@ -229,8 +230,8 @@ class FakeCluster:
         Args:
             topic: The topic.
             value: The value; text is encoded as UTF-8.
-            key: The key; it chooses the partition as librdkafka does.
-            partition: The partition, instead of the key's; without both, the partitions follow each other in turn.
+            key: The key; it determines the partition as in librdkafka.
+            partition: The partition, which overrides the key; without both, partitions are used in turn.
             headers: The headers.
             timestamp_ms: The timestamp in milliseconds since 1970; None: now.
         """
@@ -244,7 +245,7 @@ class FakeCluster:
             )
 
     def ensure_topic(self, name: str) -> None:
-        """Create this topic if it does not exist, as a broker does for a producer."""
+        """Create this topic if it does not exist, as a broker does when a producer writes."""
         if name not in self.coordinator.topics:
             self.create_topic(name, self.default_partitions)
 
@@ -253,7 +254,7 @@ class FakeCluster:
         with self.engine.exclusive():
             return self.log.messages(self.log.partitions_of(topic))
 
-    # ---- what a test reads ----
+    # ---- state for assertions ----
 
     def committed(self, group: str = "test") -> dict[TopicPartition, int]:
         """Return the committed offsets of a group."""
@@ -270,7 +271,7 @@ class FakeCluster:
         return None if found is None else found.offset
 
     def members(self, group: str = "test") -> tuple[ClusterMember, ...]:
-        """Return the members of a group as its coordinator knows them, in the order in which they joined."""
+        """Return the members of a group as its coordinator stores them, in the order in which they joined."""
         with self.engine.exclusive():
             match self.coordinator.groups.get(group):
                 case ConsumerGroup() as consumer_group:
@@ -301,10 +302,10 @@ class FakeCluster:
                 case _:
                     return ()
 
-    # ---- what a test does ----
+    # ---- actions of a test ----
 
     def rebalance(self, group: str = "test") -> None:
-        """Have every member give up all of its partitions and get partitions again, at its next heartbeats.
+        """Make every member revoke all of its partitions and receive partitions again, at its next heartbeats.
 
         A classic group rebalances as after a join: members with cooperative assignors keep their partitions.
         """
@@ -320,12 +321,12 @@ class FakeCluster:
         """Take these partitions from their members; no member gets them before `give_back`.
 
         Raises:
-            UseError: the group is a classic one, whose leader assigns the partitions.
+            UseError: the group is a classic group, whose leader assigns the partitions.
         """
         self._withhold(group, lambda withheld: withheld | self._by_id(partitions))
 
     def give_back(self, partitions: Collection[tuple[str, int]] | None = None, group: str = "test") -> None:
-        """Assign these revoked partitions again; None: all."""
+        """Assign these revoked partitions again; None: all revoked partitions."""
         self._withhold(group, lambda withheld: withheld - (withheld if partitions is None else self._by_id(partitions)))
 
     def _withhold(
@@ -338,7 +339,7 @@ class FakeCluster:
             group.withhold(change(group.withheld))
 
     def fence(self, member: Consumer | str, group: str = "test") -> None:
-        """Remove a member and fence it at its next heartbeat (FENCED_MEMBER_EPOCH): it loses its partitions.
+        """Remove a member and fence it at its next heartbeat (FENCED_MEMBER_EPOCH), so that it loses its partitions.
 
         A member of a classic group receives UNKNOWN_MEMBER_ID instead.
         """
@@ -349,22 +350,22 @@ class FakeCluster:
             self._release(self.coordinator.expel(group_id, member_id, self.engine.now()))
 
     def expire_session(self, member: Consumer | str, group: str = "test") -> None:
-        """End a member's session as if no heartbeat had arrived: others get its partitions, and it loses them."""
+        """Expire a member's session as if no heartbeat had arrived; other members receive its partitions."""
         with self.engine.exclusive():
             group_id, member_id = self._named(member, group)
             self._release(self.coordinator.expel(group_id, member_id, self.engine.now()))
 
     def move_coordinator(self, *, loading_s: float = 0.0) -> None:
-        """Let another broker coordinate all groups; it answers after it has loaded them."""
+        """Move the coordinator of all groups to another broker, which loads the groups before it responds."""
         with self.engine.exclusive():
             node_id = self.coordinator.node_id + 1
             self._release(self.coordinator.move(node_id, self.engine.now(), loading_s))
 
     def fail_commits(self, error: int | str, *, times: int = 1, group: str | None = None) -> None:
-        """Answer the next commits with this error, a Kafka error code or its name; `group` None: of any group.
+        """Respond to the next commits of a group (None: of any group) with this Kafka error code or error name.
 
         Raises:
-            UseError: it is not the name of an error code.
+            UseError: no error code has this name.
         """
         if isinstance(error, str) and error.lower() not in ErrorCode.__members__:
             close = get_close_matches(error.upper(), [name.upper() for name in ErrorCode.__members__], n=3)
@@ -375,29 +376,29 @@ class FakeCluster:
             self._failures.append(_Failure(group, code, times))
 
     def start(self, call: Callable[[], AnswerT]) -> RunningCall[AnswerT]:
-        """Call this in a thread of its own, for example `processor.run`.
+        """Run a function, for example `processor.run`, in its own thread.
 
-        On virtual time the thread takes turns with the calling thread and the others: it runs while all others wait in
-        a call of the cluster, such as `advance`.
+        On virtual time the thread takes turns with the calling thread and the other threads: it runs while all other
+        threads wait in a call of the cluster, such as `advance`.
         """
         return RunningCall(self.engine, call)
 
     def run(self, main: Coroutine[object, object, AnswerT]) -> AnswerT:
-        """Run a coroutine on an event loop with the cluster's time, on which `asyncio.sleep` takes no real time."""
+        """Run a coroutine on an event loop with the cluster's time; on virtual time, `asyncio.sleep` does not wait."""
         import asyncio  # noqa: PLC0415 - few tests use asyncio
 
         with asyncio.Runner(loop_factory=self.engine.new_event_loop) as runner:
             return runner.run(main)
 
     def now(self) -> float:
-        """Return the time since the cluster was created, in seconds of its own time."""
+        """Return the time since the cluster was created, in seconds of the cluster's time."""
         return self.engine.now() - self._began_at
 
     def advance(self, seconds: float) -> None:
-        """Move the virtual time forward: heartbeats are sent, sessions and poll intervals end.
+        """Move the virtual time forward: members send heartbeats, and sessions and poll intervals expire.
 
         Threads of `start` and of processors run until they have done everything that is due by then. In a handler, the
-        call takes so many seconds.
+        call takes this many seconds of virtual time.
 
         Raises:
             UseError: the cluster is on real time.
@@ -407,7 +408,7 @@ class FakeCluster:
         self.engine.advance(seconds)
 
     def close(self) -> None:
-        """End the threads, close the consumers that `consumer` returned, and forget the cluster. Idempotent."""
+        """End the threads, close the consumers that `consumer` returned, and unregister the cluster. Idempotent."""
         self.engine.end_threads()
         consumers, self._consumers = self._consumers, []
         for consumer in consumers:
@@ -462,12 +463,12 @@ class FakeCluster:
         return _VIRTUAL_DAY_S + self.engine.now() - self._began_at if self.engine.is_virtual else wall_time()
 
     def client_id_of(self, member_id: str) -> str:
-        """Return the client id of a member; empty for a member that is gone."""
+        """Return the client id of a member; empty if the member has ended."""
         members = (actor for actor in self.engine.actors if isinstance(actor, FakeMember))
         return next((one.client_id for one in members if one.view.member_id == member_id), "")
 
     def remove_members(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResults | Refused:
-        """Remove members as an administrator does, and answer the requests of members that wait for them."""
+        """Remove members as an administrator does, and respond to members that wait for the removed members."""
         request = LeaveGroup(members=tuple(members))
         *released, removed = self.coordinator.process("administrator", group_id, request, self.engine.now())
         self._release(released)
@@ -484,7 +485,7 @@ class FakeCluster:
         return self._random.random()
 
     def send(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
-        """Send the request to a node."""
+        """Send the request of a member to a node."""
         order = exchange.order
         refusal = self._injected(exchange, group_id)
         if refusal is not None:
@@ -495,7 +496,7 @@ class FakeCluster:
         self._end_moves(group_id)
 
     def _injected(self, exchange: FakeExchange, group_id: str) -> Refused | CommitResults | None:
-        """Return the response that the test ordered."""
+        """Return the response that the test requires for this request; None: a regular response."""
         order = exchange.order
         if isinstance(order, SendHeartbeat) and order.heartbeat.member_id in self._fenced:
             self._fenced.discard(order.heartbeat.member_id)
@@ -511,7 +512,7 @@ class FakeCluster:
         return None
 
     def _end_moves(self, group_id: str) -> None:
-        """After `rebalance`: assign the partitions again as soon as no member has any."""
+        """After `rebalance`, assign the partitions again as soon as no member has a partition."""
         if group_id in self._moving:
             group = self._group(group_id)
             if isinstance(group, ConsumerGroup) and not group.holder:
@@ -524,22 +525,22 @@ class FakeCluster:
                 self.engine.soon(partial(key.answer, answer))
 
     def look_up(self, topics: frozenset[str], *, may_create: bool) -> frozenset[str]:
-        """Return the topics that exist."""
+        """Return the topics that exist; `may_create`: create the missing topics first."""
         if may_create:
             for name in topics:
                 self.ensure_topic(name)
         return topics & self.coordinator.topics.keys()
 
     def next_deadline(self) -> float | None:
-        """Return when the coordinator has something to do."""
+        """Return the time of the coordinator's next timer."""
         return self.coordinator.next_deadline()
 
     def pass_time(self, now: float) -> None:
-        """Let sessions and rebalances of the groups end."""
+        """Apply the ends of sessions and rebalances of the groups that are due."""
         self._release(self.coordinator.pass_time(now))
 
     def describe(self, topic: str | None) -> ClusterMetadata:
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
         from confluent_kafka.admin._metadata import (  # noqa: PLC0415 - it takes time to import
             BrokerMetadata,
             ClusterMetadata,
@@ -563,15 +564,15 @@ class FakeCluster:
         return found
 
     def new_producer(self, transactional_id: str, producer: FakeProducer) -> None:
-        """Fence the former producer with this transactional id."""
+        """Register a producer, which fences the earlier producer with this transactional id."""
         self._producers[transactional_id] = producer
 
     def is_fenced(self, transactional_id: str, producer: FakeProducer) -> bool:
-        """Return whether another producer has this transactional id now."""
+        """Return whether a newer producer has this transactional id."""
         return self._producers.get(transactional_id) is not producer
 
     def commit_for_transaction(self, group_id: str, member_id: str, epoch: int, offsets: Collection[Partition]) -> None:
-        """Commit the offsets of a transaction, which the coordinator checks as those of the member.
+        """Commit the offsets of a transaction; the coordinator checks the member id and the epoch.
 
         Raises:
             KafkaException: the member was fenced, or its epoch is outdated.

@@ -1,9 +1,9 @@
-"""What happens in a cluster inside the test process, and when: on virtual or on real time.
+"""The scheduler of a cluster inside the test process, on virtual or on real time.
 
-Everything that the cluster and its members do is a call in one queue, or a deadline of one actor, and runs under one
-lock, in a fixed order. On virtual time nothing happens in the background: a call that waits (a `poll` without a
-record) moves the time to the next deadline, and takes no real time; threads take turns (`turns`). On real time one
-thread acts at the deadlines.
+Each action of the cluster and its members is a call in one queue, or a deadline of one actor, and runs under one lock,
+in a fixed order. On virtual time nothing happens in the background: a call that waits (a `poll` without a record) moves
+the time to the next deadline, and takes no real time; threads take turns (`turns`). On real time one thread acts at the
+deadlines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The virtual time at the start, in seconds; not 0, because the members' times may be before it.
 _START = 1_000.0
-#: A wait of this length on virtual time means that a call waits for something that will never come.
+#: A wait of this length on virtual time means that a call waits for an event that will never happen.
 LONGEST_WAIT_S = 7 * 24 * 3600.0
 
 
@@ -37,14 +37,14 @@ class Actor(Protocol):
     """A member, or the coordinator."""
 
     def next_deadline(self) -> float | None:
-        """When `pass_time` has something to do; None: never."""
+        """Return the time of the next `pass_time` call; None: no call is necessary."""
 
     def pass_time(self, now: float) -> None:
-        """Do what is due."""
+        """Perform the actions that are due."""
 
 
 class ClusterEngine:
-    """Runs the calls and deadlines of one cluster; each method may be called by any thread."""
+    """Runs the calls and deadlines of one cluster. Any thread may call each method."""
 
     def __init__(self, *, is_virtual: bool) -> None:
         self.is_virtual = is_virtual
@@ -64,14 +64,14 @@ class ClusterEngine:
     # ---- the clock of the consumers ----
 
     def now(self) -> float:
-        """Return the present time in seconds."""
+        """Return the current time in seconds."""
         return self._virtual_now if self.is_virtual else monotonic()
 
-    #: No machine is suspended here.
+    #: Sessions use the same clock, because this machine is never suspended.
     session_time = now
 
     def wait(self, change: threading.Condition, timeout_s: float | None) -> None:
-        """Wait for this condition, whose lock the caller holds; on virtual time, for the next deadline."""
+        """Wait until this condition, whose lock the caller holds, is notified, or until the timeout."""
         if not self.is_virtual:
             change.wait(timeout_s)
             return
@@ -87,14 +87,14 @@ class ClusterEngine:
                 waiting.remove(notified)
 
     def wait_for_end(self, future: Future[Any], timeout_s: float | None = None) -> None:
-        """Wait until this is done, at most for this time; None: without a limit."""
+        """Wait until this future is done, at most for this time; None: without a limit."""
         if self.is_virtual:
             self._wait(future.done, inf if timeout_s is None else timeout_s)
         else:
             SYSTEM_CLOCK.wait_for_end(future, timeout_s)
 
     def start_thread(self, target: Callable[[], object], name: str) -> Future[None]:
-        """Start a thread; on virtual time it takes turns with the others."""
+        """Start a thread; on virtual time it takes turns with the other threads."""
         if not self.is_virtual:
             return SYSTEM_CLOCK.start_thread(target, name)
         loop = _get_running_loop()
@@ -106,7 +106,7 @@ class ClusterEngine:
         return self._turns.start(target, name)
 
     def new_event_loop(self) -> AbstractEventLoop:
-        """Return an event loop whose time is the cluster's."""
+        """Return an event loop that uses the cluster's time."""
         if not self.is_virtual:
             return SYSTEM_CLOCK.new_event_loop()
         from consumer_membership.testing.event_loop import VirtualEventLoop  # noqa: PLC0415 - few tests use asyncio
@@ -117,33 +117,33 @@ class ClusterEngine:
         with self._lock:
             return self._turns.wait(is_over, self._virtual_now + timeout_s)
 
-    # ---- what happens ----
+    # ---- actions ----
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Change something: no other thread acts meanwhile, and at the end everything that follows has happened."""
+        """Hold the lock for a change, so that no other thread acts; at the end, run all calls that it has queued."""
         with self._lock:
             yield
             self.run_due()
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Call this after all calls that are queued already."""
+        """Queue this call after all calls that are already queued."""
         with self._lock:
             self._calls.append(call)
 
     def later(self, delay_s: float, call: Callable[[], object]) -> None:
-        """Call this after so many seconds."""
+        """Schedule this call after this many seconds."""
         with self._lock:
             heapq.heappush(self._timers, (self.now() + delay_s, next(self._numbers), call))
             self._changed.notify_all()
 
     @property
     def actors(self) -> tuple[Actor, ...]:
-        """The present actors."""
+        """The current actors."""
         return tuple(self._actors)
 
     def add(self, actor: Actor) -> None:
-        """Follow the deadlines of this actor."""
+        """Add this actor, and call it at its deadlines."""
         with self._lock:
             self._actors.append(actor)
             if not self.is_virtual and self._thread is None:
@@ -151,13 +151,13 @@ class ClusterEngine:
                 self._thread.start()
 
     def remove(self, actor: Actor) -> None:
-        """Forget this actor; repeated calls have no effect."""
+        """Remove this actor. Idempotent."""
         with self._lock:
             if actor in self._actors:
                 self._actors.remove(actor)
 
     def run_due(self) -> None:
-        """Make the queued calls, unless this is one of them."""
+        """Run the queued calls, unless a queued call is already running."""
         if self._is_running:
             return
         self._is_running = True
@@ -171,7 +171,7 @@ class ClusterEngine:
     # ---- time ----
 
     def await_change(self, is_over: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until this is true, while everything else happens; return whether it is."""
+        """Wait until this is true, while other actions continue; return False after the timeout."""
         with self._lock:
             until = self.now() + timeout_s
             self.run_due()
@@ -190,13 +190,13 @@ class ClusterEngine:
             return True
 
     def advance(self, seconds: float) -> None:
-        """On virtual time, wait so long, and until the other threads have done everything until then."""
+        """On virtual time, wait this long, and until the other threads have done everything that is due by then."""
         with self._lock:
             self.run_due()
             self._turns.wait(lambda: False, self._virtual_now + seconds, is_last=True)
 
     def _move_time(self, until: float) -> None:
-        """Go to the next deadline, or to this time if there is none before."""
+        """Move the time to the next deadline, or to this time if there is no earlier deadline."""
         deadline = self._next_deadline()
         self._virtual_now = until if deadline is None else max(self._virtual_now, min(deadline, until))
         self._pass_time()
@@ -238,15 +238,15 @@ class ClusterEngine:
             self._changed.notify_all()
 
     def end_threads(self) -> None:
-        """End the threads that take turns; they keep locks of consumers while they wait."""
+        """End the threads that take turns, because they hold locks of consumers while they wait."""
         self._turns.close()
 
 
 @contextmanager
 def _released(change: threading.Condition) -> Iterator[None]:
-    """Release the lock of a condition as `wait` does: completely, also if the thread acquired it several times."""
-    state = change._release_save()  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition.wait`
+    """Release the lock of a condition completely, as `wait` does, even if the thread acquired it several times."""
+    state = change._release_save()  # type: ignore[attr-defined]  # noqa: SLF001 - like `Condition.wait`
     try:
         yield
     finally:
-        change._acquire_restore(state)  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition.wait`
+        change._acquire_restore(state)  # type: ignore[attr-defined]  # noqa: SLF001 - like `Condition.wait`

@@ -1,7 +1,7 @@
 """An event loop on the virtual time of a cluster inside the test process: `asyncio.sleep` takes no real time.
 
-The thread of the loop passes its turn whenever the loop has nothing to do, so that the time moves to the next timer.
-The loop cannot wait for the sockets of other programs: virtual time passes while a response is on its way.
+The thread of the loop passes its turn whenever the loop is idle, so that the time moves to the next timer. The loop
+cannot wait for the sockets of other programs: virtual time passes before their response arrives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
     Args:
         now: Returns the virtual time.
         wait: Waits until a condition is true, at most for a time.
-        start_thread: Starts a thread that takes turns with the others.
+        start_thread: Starts a thread that takes turns with the other threads.
     """
 
     #: Distinguishes it from the event loops of real time.
@@ -41,7 +41,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, _: Executor | None, func: Callable[..., AnswerT], *args: object
     ) -> asyncio.Future[AnswerT]:
-        """Call a function in a thread that takes turns with the others, also for `asyncio.to_thread`."""
+        """Call a function in a thread that takes turns with the other threads; `asyncio.to_thread` uses this method."""
         called: Future[AnswerT] = Future()
 
         def call() -> None:
@@ -66,7 +66,7 @@ class _VirtualSelector(selectors.DefaultSelector):
         self._wait = wait
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready, after at most this time; None: without a limit."""
+        """Return the ready keys, after at most this time; None: without a limit."""
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if ready or timeout == 0:
             return ready

@@ -1,6 +1,6 @@
-"""The requests of `GroupAdmin` to a cluster inside the test process, in the place of requests to brokers.
+"""The requests of `GroupAdmin` to a cluster inside the test process; they replace requests to brokers.
 
-`GroupAdmin` has its own code above: the choice of the protocol, the lag, the results of removals.
+`GroupAdmin` itself chooses the protocol, computes the lag and returns the results of removals with its real code.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class GroupCluster(Protocol):
 
 
 def group_requests(cluster: GroupCluster) -> AdminAccess:
-    """Return how `GroupAdmin` reaches this cluster."""
+    """Return the requests with which `GroupAdmin` uses this cluster."""
     requests = _GroupRequests(cluster)
     return AdminAccess(cluster=requests, groups=requests, surveys=requests)
 
 
 class _GroupRequests:
-    """The requests of one call (`admin.access`). There is one broker, which leads all partitions."""
+    """The requests of one call (`admin.access`). The only broker leads all partitions."""
 
     def __init__(self, cluster: GroupCluster) -> None:
         self._cluster = cluster
@@ -72,12 +72,12 @@ class _GroupRequests:
     def _broker(self) -> BrokerAddress:
         return BrokerAddress(node_id=self._coordinator.node_id, host="fake", port=9092)
 
-    async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:  # noqa: ARG002 - at once
+    async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:  # noqa: ARG002 - there is no wait
         """Return the only broker."""
         return (self._broker,)
 
-    async def metadata(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:  # noqa: ARG002 - at once
-        """Return the topics of these names; None: all."""
+    async def metadata(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:  # noqa: ARG002 - there is no wait
+        """Return the metadata of the topics with these names; None: of all topics."""
         with self._cluster.engine.exclusive():
             wanted = self._coordinator.topics if names is None else names
             return ClusterMetadata(
@@ -113,11 +113,11 @@ class _GroupRequests:
         return {one: end if isinstance(end, BrokerRefusal) else 0 for one, end in self._ends(partitions).items()}
 
     async def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, OffsetOrFailure]:
-        """Return the next offset of each partition."""
+        """Return the next offset of each partition (the high watermark)."""
         return self._ends(partitions)
 
     async def stable_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, OffsetOrFailure]:
-        """Return the next offset of each partition: the log has no records of open transactions."""
+        """Return the next offset of each partition, because the log has no records of open transactions."""
         return self._ends(partitions)
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | BrokerRefusal]:
@@ -222,9 +222,9 @@ class _GroupRequests:
         group_id: str,
         members: Sequence[MemberIdentity],
         reason: str | None,  # noqa: ARG002 - the coordinator writes no log
-        timeout_s: float,  # noqa: ARG002 - at once
+        timeout_s: float,  # noqa: ARG002 - there is no wait
     ) -> tuple[BrokerError | None, ...]:
-        """Remove these members; return the error of each, in their order (None: removed)."""
+        """Remove these members; return the error of each member, in their order (None: removed)."""
         leaving = [LeavingMember(one.member_id, one.instance_id) for one in members]
         with self._cluster.engine.exclusive():
             found = self._cluster.remove_members(group_id, leaving)
@@ -251,11 +251,11 @@ class _GroupRequests:
     async def open_transactions(
         self, _: ClusterMetadata, __: Iterable[TopicPartition], ___: float
     ) -> tuple[OpenTransaction, ...]:
-        """Return none: the records of a transaction are in the log when it is committed."""
+        """Return no transactions, because the log receives the records of a transaction at its commit."""
         return ()
 
     async def broker_settings(self, _: BrokerAddress, __: float) -> Mapping[str, str]:
-        """Return the settings that the cluster has."""
+        """Return the broker settings that the cluster supports."""
         rules = self._coordinator.rules
         return {
             "group.consumer.session.timeout.ms": _milliseconds(rules.session_timeout_s),
@@ -264,7 +264,7 @@ class _GroupRequests:
         }
 
     async def group_settings(self, _: BrokerAddress, __: str, ___: float) -> Mapping[str, str]:
-        """Return the settings of every group, which are those of the cluster."""
+        """Return the group settings, which are the settings of the cluster for every group."""
         rules = self._coordinator.rules
         return {
             "consumer.session.timeout.ms": _milliseconds(rules.session_timeout_s),

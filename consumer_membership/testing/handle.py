@@ -1,6 +1,6 @@
-"""The handle that fetches from a cluster inside the test process, in the place of librdkafka's.
+"""The handle that fetches from a cluster inside the test process; it replaces librdkafka's handle.
 
-It has the methods that the application's side of a consumer calls, with the results that librdkafka returns. The C part
+It has the methods that the application side of a consumer calls, and they return the results of librdkafka. The C part
 of its class is never initialized.
 """
 
@@ -36,13 +36,13 @@ _RESETS = {
 }
 
 
-#: The keys that name the cluster, and the ones of a plugin or a logger, which a check needs not.
+#: Keys that the check ignores: the addresses of the cluster, the logger, and plugins.
 _NOT_CHECKED = frozenset({"bootstrap.servers", "logger", "plugin.library.paths"})
 
 
 @lru_cache(maxsize=256)
 def _check(config: tuple[tuple[str, str], ...]) -> None:
-    """Have librdkafka check the keys and values, once for each configuration; it connects to nothing.
+    """Check the keys and values with librdkafka, once for each configuration and without a connection.
 
     Raises:
         KafkaException: librdkafka refuses the configuration.
@@ -60,14 +60,14 @@ class Source(Protocol):
         """Return the committed offset of a group."""
 
     def describe(self, topic: str | None) -> ClusterMetadata:
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
 
     def wall_s(self) -> float:
         """Return the time of day, in seconds since 1970."""
 
 
 class FakeHandle(LibrdkafkaConsumer):
-    """Fetches the assigned partitions; `is_interrupted` ends a wait early."""
+    """Fetches records of the assigned partitions; if `is_interrupted` becomes true, a wait ends early."""
 
     def __init__(self, source: Source, config: dict[str, object], is_interrupted: Callable[[], bool]) -> None:
         _check(tuple(sorted((key, str(value)) for key, value in config.items() if not callable(value))))
@@ -77,16 +77,16 @@ class FakeHandle(LibrdkafkaConsumer):
         self._reset = _RESETS.get(str(config.get("auto.offset.reset", "latest")))
         self._reports_ends = str(config.get("enable.partition.eof", "false")).lower() == "true"
         self._is_interrupted = is_interrupted
-        #: Where each assigned partition is read next.
+        #: The next offset to read of each assigned partition.
         self._next: dict[TopicPartition, int] = {}
         #: The offset after the last record that was returned.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        #: The partitions whose end was reported at this offset.
+        #: The offset at which the end of each partition was last reported.
         self._ends: dict[TopicPartition, int] = {}
-        #: Partitions that have no start: an error for each waits to be returned.
+        #: Partitions without a start offset, for which the next `consume` returns an error.
         self._without_start: list[TopicPartition] = []
-        #: How many records and bytes of each partition were returned.
+        #: The number of returned records and bytes of each partition.
         self._counts: dict[TopicPartition, tuple[int, int]] = {}
         self._client_id = str(config.get("client.id", "rdkafka"))
         self._began_s = source.engine.now()
@@ -98,7 +98,7 @@ class FakeHandle(LibrdkafkaConsumer):
     # ---- statistics ----
 
     def _report_statistics(self, stats_cb: Callable[[str], object], interval_s: float) -> None:
-        """Report in each interval, until the handle is closed; the consumer calls the user's callback in a poll."""
+        """Report statistics at each interval until the handle is closed; a poll calls the user's callback."""
 
         def report() -> None:
             if self._is_open:
@@ -131,7 +131,7 @@ class FakeHandle(LibrdkafkaConsumer):
     # ---- fetching ----
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return records, after at most this time."""
+        """Return up to `num_messages` records or errors, after at most this time."""
         if timeout > 0:
             self._source.engine.await_change(lambda: self._is_interrupted() or self._has_messages(), timeout)
         with self._source.engine.exclusive():
@@ -170,17 +170,17 @@ class FakeHandle(LibrdkafkaConsumer):
     # ---- assignment ----
 
     def assign(self, partitions: list[PartitionOffset]) -> None:
-        """Fetch exactly these."""
+        """Fetch exactly these partitions."""
         self.unassign()
         self.incremental_assign(partitions)
 
     def unassign(self) -> None:
-        """Fetch nothing."""
+        """Fetch no partitions."""
         for memory in (self._next, self._positions, self._ends, self._without_start):
             memory.clear()
 
     def incremental_assign(self, partitions: list[PartitionOffset]) -> None:
-        """Fetch these in addition."""
+        """Fetch these partitions in addition."""
         known = [one for one in map(_key, partitions) if one in self._next]
         if known:
             raise _refused(KafkaError._CONFLICT, f"{known[0].topic} [{known[0].partition}] is already assigned")
@@ -188,7 +188,7 @@ class FakeHandle(LibrdkafkaConsumer):
             self._start(_key(start), start.offset)
 
     def incremental_unassign(self, partitions: list[PartitionOffset]) -> None:
-        """Fetch these no more."""
+        """Stop fetching these partitions."""
         for partition in map(_key, partitions):
             if partition not in self._next:
                 raise _refused(KafkaError._INVALID_ARG, f"{partition.topic} is not assigned")
@@ -213,15 +213,15 @@ class FakeHandle(LibrdkafkaConsumer):
         return [PartitionOffset(*partition) for partition in sorted(self._next)]
 
     def pause(self, partitions: list[PartitionOffset]) -> None:
-        """Hold these back."""
+        """Pause these partitions."""
         self._paused |= set(map(_key, partitions))
 
     def resume(self, partitions: list[PartitionOffset]) -> None:
-        """Fetch these again."""
+        """Resume these partitions."""
         self._paused -= set(map(_key, partitions))
 
     def seek(self, partition: PartitionOffset) -> None:
-        """Continue at this offset; the position is unknown until the next record."""
+        """Continue to read at this offset; the position is unknown until the next record is returned."""
         key = _key(partition)
         if key not in self._next:
             raise _refused(KafkaError._STATE, f"{key.topic} [{key.partition}] is not assigned")
@@ -229,10 +229,10 @@ class FakeHandle(LibrdkafkaConsumer):
         self._start(key, partition.offset)
 
     def position(self, partitions: list[PartitionOffset]) -> list[PartitionOffset]:
-        """Return the offset after the last record of each."""
+        """Return the offset after the last returned record of each partition."""
         return [PartitionOffset(*key, self._positions.get(key, OFFSET_INVALID)) for key in map(_key, partitions)]
 
-    # ---- questions ----
+    # ---- queries ----
 
     def get_watermark_offsets(
         self,
@@ -240,19 +240,19 @@ class FakeHandle(LibrdkafkaConsumer):
         timeout: float = -1,  # noqa: ARG002 - librdkafka's signature
         cached: bool = False,  # noqa: FBT001, FBT002
     ) -> tuple[int, int]:
-        """Return the first and the next offset."""
+        """Return the first and the next offset of a partition."""
         end = self._log.end(_key(partition))
         if end < 0 and not cached:
             raise _refused(KafkaError._UNKNOWN_PARTITION, f"{partition.topic} [{partition.partition}]")
         return (0, end) if end >= 0 else (OFFSET_INVALID, OFFSET_INVALID)
 
     def offsets_for_times(self, partitions: list[PartitionOffset], timeout: float = -1) -> list[PartitionOffset]:  # noqa: ARG002
-        """Return the first offset that is not older than each timestamp."""
+        """Return the offset of the first record at or after each timestamp."""
         found = [(key, self._log.at_time(key, one.offset)) for one in partitions for key in [_key(one)]]
         return [PartitionOffset(*key, OFFSET_END if offset is None else offset) for key, offset in found]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """Return the metadata; a request that may not wait only asks librdkafka to prepare, and there is nothing to."""
+        """Return the metadata. With timeout 0, raise _TIMED_OUT, as librdkafka does before it has metadata."""
         if timeout == 0:
             raise _refused(KafkaError._TIMED_OUT, "Failed to get metadata")
         return self._source.describe(topic)
@@ -269,7 +269,7 @@ class FakeHandle(LibrdkafkaConsumer):
         """Accept any credentials."""
 
     def close(self) -> None:
-        """Fetch nothing any more."""
+        """Stop fetching and reporting statistics."""
         self._is_open = False
         self.unassign()
 

@@ -16,7 +16,7 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeRecord:
-    """A record without its place in the log; `timestamp_ms` in milliseconds since 1970."""
+    """A record without its partition and offset; `timestamp_ms` is in milliseconds since 1970."""
 
     value: bytes | None
     key: bytes | None
@@ -25,7 +25,7 @@ class FakeRecord:
 
 
 class Log:
-    """The partitions and their records. An offset of None is a transaction's marker, which no consumer receives."""
+    """The partitions and their records. An entry of None is a transaction marker, which no consumer receives."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, list[FakeRecord | None]] = {}
@@ -42,14 +42,14 @@ class Log:
             del self._partitions[partition]
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic, in their order; none if the topic does not exist."""
+        """Return the partitions of a topic in order; empty if the topic does not exist."""
         return sorted(partition for partition in self._partitions if partition.topic == topic)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._partitions
 
     def choose(self, topic: str, key: bytes | None) -> TopicPartition:
-        """Choose a partition: by the key's CRC-32 as librdkafka does, and without a key in turn."""
+        """Return a partition: by the CRC-32 of the key, as librdkafka does; without a key, each partition in turn."""
         count = len(self.partitions_of(topic))
         if key:
             return TopicPartition(topic, crc32(key) % count)
@@ -58,7 +58,7 @@ class Log:
         return TopicPartition(topic, turn % count)
 
     def append(self, partition: TopicPartition, record: FakeRecord | None) -> int:
-        """Append a record, or a marker, and return its offset."""
+        """Append a record, or a marker (None), and return its offset."""
         records = self._partitions.get(partition)
         if records is None:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"{partition.topic} has no such partition"))
@@ -70,7 +70,7 @@ class Log:
         return len(self._partitions[partition]) if partition in self._partitions else -1
 
     def read(self, partition: TopicPartition, offset: int, limit: int) -> tuple[list[Message], int]:
-        """Return up to `limit` records from this offset on, and the offset after the last one that was read."""
+        """Return up to `limit` records from this offset on, and the offset after the last read entry."""
         records = self._partitions.get(partition, [])
         found: list[Message] = []
         while offset < len(records) and len(found) < limit:
@@ -85,7 +85,7 @@ class Log:
         return any(record is not None for record in self._partitions.get(partition, [])[max(offset, 0) :])
 
     def at_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record that is not older than this; None: there is none."""
+        """Return the offset of the first record at or after this timestamp; None: no such record exists."""
         for offset, record in enumerate(self._partitions.get(partition, [])):
             if record is not None and record.timestamp_ms >= timestamp_ms:
                 return offset
@@ -97,7 +97,7 @@ class Log:
 
 
 def message_of(partition: TopicPartition, offset: int, record: FakeRecord) -> Message:
-    """Return a record as a consumer receives it."""
+    """Return a record as the message that a consumer receives."""
     return Message(
         topic=partition.topic,
         partition=partition.partition,
@@ -111,5 +111,5 @@ def message_of(partition: TopicPartition, offset: int, record: FakeRecord) -> Me
 
 
 def error_message(partition: TopicPartition, offset: int, error: KafkaError) -> Message:
-    """Return an error of a partition as a consumer receives it."""
+    """Return a partition error as the message that a consumer receives."""
     return Message(topic=partition.topic, partition=partition.partition, offset=offset, error=error)

@@ -1,7 +1,7 @@
-"""A member of a cluster inside the test process, in the place of the membership thread.
+"""A member of a cluster inside the test process; it replaces the membership thread.
 
-It has the real state machine. Its requests go to the simulated coordinator without a network: each is answered when
-the engine comes to it, and at once if it need not wait for other members.
+It has the real state machine. Its requests go to the simulated coordinator without a network. The coordinator responds
+when the engine runs the request, or later if the response depends on other members.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ if TYPE_CHECKING:
 
 #: How long a member waits for a response that depends on other members, in seconds.
 _PATIENCE_S = 10.0
-#: librdkafka's OFFSET_INVALID: with auto.offset.reset=error the handle reports the partition.
+#: librdkafka's OFFSET_INVALID: with auto.offset.reset=error the handle reports an error for the partition.
 _NO_OFFSET = -1001
-#: Records within this time make a member an active one.
+#: A member that received records within this time counts as active; in seconds.
 _ACTIVE_S = 1.0
 
 
@@ -110,7 +110,7 @@ class MemberCluster(Protocol):
         """Return the next random number below 1."""
 
     def send(self, exchange: FakeExchange, group_id: str, node_id: int) -> None:
-        """Send the request to a node; `exchange.answer` receives the response, now or later."""
+        """Send the request to a node; `exchange.answer` is called with the response, immediately or later."""
 
     def look_up(self, topics: frozenset[str], *, may_create: bool) -> frozenset[str]:
         """Return the topics that exist."""
@@ -118,7 +118,7 @@ class MemberCluster(Protocol):
 
 @dataclass(slots=True, eq=False)
 class FakeExchange:
-    """One request of a member, until it is answered or given up."""
+    """One request of a member, until its response or its timeout."""
 
     member: FakeMember
     order: MemberOrder
@@ -132,14 +132,14 @@ class FakeExchange:
             self.member.answered(self.order, answer, self.protocol)
 
     def give_up(self) -> None:
-        """Report to the member that no response came."""
+        """Report to the member that no response arrived in time."""
         if not self.is_over:
             self.is_over = True
             self.member.feed(failure_of(self.order, "no response in time"))
 
 
 class FakeMember:
-    """The member of one consumer (`runtime.membership_thread.MembershipThread`)."""
+    """The member of one consumer, with the interface of `runtime.membership_thread.MembershipThread`."""
 
     def __init__(self, cluster: MemberCluster, line: Line, settings: ThreadSettings) -> None:
         self._cluster = cluster
@@ -176,34 +176,34 @@ class FakeMember:
 
     @property
     def view(self) -> MembershipView:
-        """The member's view."""
+        """The latest snapshot of the member."""
         return self._latest
 
     # ---- the application's requests ----
 
     def start(self) -> None:
-        """Begin to act."""
+        """Start the member. Idempotent."""
         with self._engine.exclusive():
             if not self._has_started:
                 self._has_started = True
                 self._engine.add(self)
 
     def ring(self) -> None:
-        """Take what the application posted."""
+        """Process the requests that the application has posted."""
         if self._has_started:
             with self._engine.exclusive():
                 self._engine.soon(self._take_posts)
 
     @property
     def is_calm(self) -> bool:
-        """Whether the application's progress is sampled seldom; it is not."""
+        """Whether the application's progress is sampled rarely: always False."""
         return False
 
     def sample_soon(self) -> None:
-        """Sample the application's progress; it is sampled before each deadline."""
+        """Do nothing: the application's progress is sampled before each deadline."""
 
     def watch(self, watcher: Watcher) -> MembershipView:
-        """Call this with each event's outcome from now on; return the view that the first one follows."""
+        """Call this with the outcome of each later event; return the view before the first of these events."""
         self._watcher = watcher
         return self._latest
 
@@ -226,8 +226,8 @@ class FakeMember:
         """Keep a fact about handlers for recordings."""
         self._recorder.note_handlers(fact, self._engine.now())
 
-    def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - it ends at once
-        """End the member; nothing is sent."""
+    def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - the member ends immediately
+        """End the member without a request."""
         with self._engine.exclusive():
             self._has_stopped = True
             self._engine.remove(self)
@@ -236,11 +236,11 @@ class FakeMember:
     # ---- time ----
 
     def next_deadline(self) -> float | None:
-        """Return the time at which the state machine has something to do."""
+        """Return the time of the state machine's next timer."""
         return self._member.next_deadline()
 
     def pass_time(self, now: float) -> None:
-        """Act at a deadline, after the application's polls were sampled."""
+        """Sample the application's polls, and then process the timers that are due."""
         self._sample(now)
         self.feed(TimePassed())
 
@@ -271,7 +271,7 @@ class FakeMember:
                     self.feed(post)
 
     def feed(self, event: GroupEvent) -> None:
-        """Pass an event to the state machine, and perform what it orders."""
+        """Pass an event to the state machine, and perform the resulting effects."""
         if self._has_stopped:
             return
         deadline = self._member.next_deadline()
@@ -361,7 +361,7 @@ class FakeMember:
             self.feed(event_of(order, answer, protocol))
 
     def _starts(self, answer: Fetched) -> dict[TopicPartition, int]:
-        """Return the committed offsets, and the offsets of `auto.offset.reset` where none is committed."""
+        """Return the committed offsets; partitions without one start according to `auto.offset.reset`."""
         cluster, start = self._cluster, self._settings.start
         return {
             partition: _reset(cluster, start, partition) if found is None else found.offset

@@ -1,4 +1,4 @@
-"""The producer of a cluster inside the test process, in the place of confluent-kafka's."""
+"""The producer of a cluster inside the test process; it replaces confluent-kafka's producer."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ class Target(Protocol):
         """Create this topic if it does not exist."""
 
     def describe(self, topic: str | None) -> ClusterMetadata:
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
 
     def commit_for_transaction(self, group_id: str, member_id: str, epoch: int, offsets: Collection[Partition]) -> None:
         """Commit the offsets of a transaction."""
 
     def new_producer(self, transactional_id: str, producer: FakeProducer) -> None:
-        """Fence the former producer with this transactional id."""
+        """Register a producer, which fences the earlier producer with this transactional id."""
 
     def is_fenced(self, transactional_id: str, producer: FakeProducer) -> bool:
-        """Return whether another producer has this transactional id now."""
+        """Return whether a newer producer has this transactional id."""
 
 
 @dataclass(slots=True)
 class _Transaction:
-    """The records and offsets of an open transaction, which the log gets when it is committed."""
+    """The records and offsets of an open transaction, which are written at its commit."""
 
     records: list[tuple[TopicPartition, FakeRecord, DeliveryReport | None]] = field(default_factory=list)
     offsets: list[tuple[tuple[str, str, int], list[Partition]]] = field(default_factory=list)
 
 
 class FakeProducer(Producer):
-    """Writes to a `FakeCluster`; the subset of `confluent_kafka.Producer` that applications use.
+    """Writes to a `FakeCluster`; has the subset of `confluent_kafka.Producer` that applications use.
 
-    Records are in the log when `produce` returns, and their delivery reports wait for `poll` or `flush`. The records of
-    a transaction are in the log when it is committed, so that no consumer reads uncommitted records.
+    Records are in the log when `produce` returns; `poll` and `flush` call their delivery reports. The records of a
+    transaction are in the log when it is committed, so that no consumer reads uncommitted records.
     """
 
     def __init__(self, cluster: Target, config: Mapping[str, object]) -> None:
@@ -86,7 +86,7 @@ class FakeProducer(Producer):
         timestamp: int = 0,
         headers: Mapping[str, bytes | str | None] | Headers | None = None,
     ) -> None:
-        """Append a record; its delivery report is called by `poll` or `flush`."""
+        """Append a record; `poll` or `flush` calls its delivery report."""
         raw_key = _encoded(key)
         cluster = self._cluster
         with cluster.engine.exclusive():
@@ -109,8 +109,8 @@ class FakeProducer(Producer):
         if report is not None and not self._only_errors:
             self._reports.append((report, None, message_of(place, offset, record)))
 
-    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - nothing has to be waited for
-        """Call the waiting delivery reports and return their number."""
+    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - no call has to wait
+        """Call the pending delivery reports and return their number."""
         count = 0
         while self._reports:
             report, error, message = self._reports.popleft()
@@ -119,33 +119,33 @@ class FakeProducer(Producer):
         return count
 
     def flush(self, timeout: float = -1) -> int:
-        """Call the waiting delivery reports; return 0, because no record waits."""
+        """Call the pending delivery reports; return 0, because no records are queued."""
         self.poll(timeout)
         return 0
 
     def __len__(self) -> int:
-        """Return the number of delivery reports that wait."""
+        """Return the number of pending delivery reports."""
         return len(self._reports)
 
     def __bool__(self) -> bool:
-        """Return True: a producer is true even if no report waits."""
+        """Return True, even if no reports are pending."""
         return True
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Do nothing: no record waits."""
+        """Do nothing, because no records are queued."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:  # noqa: ARG002
-        """Return the metadata of one topic, or of all."""
+        """Return the metadata of one topic; None: of all topics."""
         return self._cluster.describe(topic)
 
     def close(self) -> bool:
-        """Call the waiting delivery reports; return True."""
+        """Call the pending delivery reports; return True."""
         self.flush()
         return True
 
     # ---- transactions ----
 
-    def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002 - it is done at once
+    def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002 - it completes immediately
         """Fence earlier producers with this transactional id."""
         if self._transactional_id is None:
             raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, "transactional.id is not set"))
@@ -163,16 +163,16 @@ class FakeProducer(Producer):
         self,
         positions: list[Partition],
         group_metadata: bytes,
-        timeout: float = -1,  # noqa: ARG002 - it is done at once
+        timeout: float = -1,  # noqa: ARG002 - it completes immediately
     ) -> None:
         """Add a group's offsets to the transaction."""
         self._open().offsets.append((unpack_group_metadata(group_metadata), positions))
 
-    def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002 - it is done at once
+    def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002 - it completes immediately
         """Append the records, and commit the offsets.
 
         Raises:
-            KafkaException: another producer has the transactional id, or the coordinator refuses the offsets.
+            KafkaException: a newer producer has the transactional id, or the coordinator rejects the offsets.
         """
         transaction = self._open()
         self._refuse_if_fenced()
@@ -186,8 +186,8 @@ class FakeProducer(Producer):
         self._transaction = None
         self.poll(0)
 
-    def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002 - it is done at once
-        """Drop the records and offsets of the transaction; each record's delivery report gets an error."""
+    def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002 - it completes immediately
+        """Drop the records and offsets of the transaction; each delivery report receives an error."""
         transaction = self._open()
         purged = KafkaError(KafkaError._PURGE_QUEUE)
         for place, record, report in transaction.records:
@@ -210,7 +210,7 @@ TargetT = TypeVar("TargetT", bound=Target)
 
 
 class Routing(Generic[TargetT]):
-    """Replaces the name `Producer` in all modules, so that producers with a cluster's servers use that cluster."""
+    """Replaces `Producer` in all modules, so that producers with a cluster's `bootstrap.servers` use the cluster."""
 
     def __init__(self, cluster: TargetT) -> None:
         self._cluster = cluster
@@ -221,7 +221,7 @@ class Routing(Generic[TargetT]):
         cluster = self._cluster
 
         class RoutedProducer(Producer):
-            """A producer of the cluster in this process, or of another one: its `bootstrap.servers` decide."""
+            """Creates a producer of the cluster in this process, or of a real one, according to `bootstrap.servers`."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - confluent-kafka's arguments
                 config = {**(args[0] if args else {}), **kwargs}
@@ -229,11 +229,11 @@ class Routing(Generic[TargetT]):
                     return FakeProducer(cluster, config)
                 return super().__new__(cls)
 
-        import consumer_membership.processing.dead_letter_topic  # noqa: PLC0415 - its modules have to be there
+        import consumer_membership.processing.dead_letter_topic  # noqa: PLC0415 - they must be imported before the replacement
         import consumer_membership.processing.outputs  # noqa: PLC0415
         import consumer_membership.processing.transactional_producer  # noqa: F401, PLC0415
 
-        found: list[object] = list(sys.modules.values())  # some libraries put other objects there
+        found: list[object] = list(sys.modules.values())  # some libraries add objects that are not modules
         for module in [one for one in found if isinstance(one, ModuleType) and one.__name__ != __name__]:
             for name in [name for name, value in list(vars(module).items()) if value is Producer]:
                 setattr(module, name, RoutedProducer)

@@ -1,8 +1,8 @@
 """The pytest plugin: fixtures with a cluster inside the test process, and with a real broker.
 
-The distribution installs this file as a module of its own, beside the package: pytest imports the plugins of all
+The distribution installs this file as a separate module, beside the package: pytest imports the plugins of all
 installed distributions in every run, and an import of the package would take a tenth of a second. So this module
-imports only pytest, and each fixture imports what it needs.
+imports only pytest, and each fixture imports the other modules that it needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def fake_kafka() -> Iterator[FakeCluster]:
-    """A `FakeCluster` on virtual time, installed for producers; its consumers are closed at the end of the test."""
+    """Provide a `FakeCluster` on virtual time, with `installed()`; the end of the test closes its consumers."""
     from consumer_membership.testing import FakeCluster  # noqa: PLC0415 - only for runs that use it
 
     with FakeCluster() as cluster, cluster.installed():
@@ -33,9 +33,9 @@ def fake_kafka() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
-    """A real Apache Kafka for the whole session: all workers of pytest-xdist share one broker.
+    """Provide a real Apache Kafka broker for the whole session, which all pytest-xdist workers share.
 
-    `KAFKA_BOOTSTRAP_SERVERS` names an existing broker instead; then nothing is started.
+    If `KAFKA_BOOTSTRAP_SERVERS` is set, the fixture uses that existing broker and starts no process.
     """
     from consumer_membership.testing.shared_broker import shared_broker  # noqa: PLC0415 - only for runs that use it
 
@@ -46,7 +46,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBro
 
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest, kafka_broker: SharedBroker) -> Iterator[str]:
-    """The name of a new topic, which is deleted after the test; `@pytest.mark.kafka_topic(partitions=4)`."""
+    """Create a topic, provide its name, and delete it after the test; `@pytest.mark.kafka_topic(partitions=4)`."""
     marker = request.node.get_closest_marker("kafka_topic")
     partitions = marker.kwargs.get("partitions", 1) if marker is not None else 1
     with kafka_broker.topic(f"{request.node.originalname}-{uuid.uuid4().hex[:8]}", partitions) as name:
@@ -55,5 +55,5 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_broker: SharedBroker) -> I
 
 @pytest.fixture
 def kafka_group(request: pytest.FixtureRequest) -> str:
-    """The name of a new group."""
+    """Return the name of a new group."""
     return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"

@@ -32,11 +32,11 @@ class RunningCall(Generic[AnswerT]):
         return self._ended.done()
 
     def result(self, timeout_s: float = 60.0) -> AnswerT:
-        """Wait until the call has ended, at most so many seconds of the cluster's time, and return its result.
+        """Wait until the call has ended, at most this many seconds of the cluster's time, and return its result.
 
         Raises:
-            TimeoutError: it has not ended.
-            Exception: the exception of the call.
+            TimeoutError: the call has not ended in time.
+            Exception: the call raised this exception.
         """
         self._engine.wait_for_end(self._ended, timeout_s)
         if not self.is_done:

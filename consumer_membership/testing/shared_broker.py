@@ -1,8 +1,8 @@
 """One real broker for all processes of a test session.
 
-The first process that needs the broker starts a keeper (`broker_keeper`), a process of its own. Each process that uses
-the broker holds a shared lock of a file; the keeper stops the broker when it gets that lock exclusively, that is when
-all of them have ended, in any way.
+The first process that needs the broker starts a keeper (`broker_keeper`) as a separate process. Each process that uses
+the broker holds a shared lock on a file. The keeper stops the broker when it acquires that lock exclusively, that is
+when all of these processes have ended, normally or by a crash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from consumer_membership.devbroker import BrokerUnavailableError
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-#: The variable of `devbroker` that names an existing broker.
+#: The environment variable of `devbroker` with the address of an existing broker.
 _VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-#: The files of the folder: who uses the broker, who starts it, and where it is.
+#: The files of the folder: the locks of the processes that use and start the broker, and the broker's address.
 USERS, STARTING, FOUND = "broker-users.lock", "broker-start.lock", "broker.json"
 _TIMEOUT_S = 30.0
 
@@ -44,11 +44,11 @@ class SharedBroker:
     def topic(self, name: str, partitions: int = 1) -> Iterator[str]:
         """Create a topic for a `with` block and return its name; characters that Kafka rejects become `-`.
 
-        Every partition has a leader then, so that a producer and a consumer can use it at once.
+        Every partition has a leader inside the block, so that producers and consumers can use the topic immediately.
 
         Raises:
-            KafkaException: the broker does not create it.
-            TimeoutError: a partition got no leader.
+            KafkaException: the broker does not create the topic.
+            TimeoutError: a partition has no leader after 30 seconds.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - it takes time to import
         from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
@@ -66,10 +66,10 @@ class SharedBroker:
 
 @contextmanager
 def shared_broker(folder: Path) -> Iterator[SharedBroker]:
-    """Use the broker of the processes that share this folder; the first one starts it.
+    """Use the broker of the processes that share this folder; the first process starts it.
 
     Raises:
-        BrokerUnavailableError: there is neither Docker nor Java with Maven; the message has the reasons.
+        BrokerUnavailableError: neither Docker nor Java with Maven is available; the message has the reasons.
     """
     servers = os.environ.get(_VARIABLE)
     if servers:
@@ -91,13 +91,13 @@ def shared_broker(folder: Path) -> Iterator[SharedBroker]:
 
 
 def _start_keeper(folder: Path) -> None:
-    """Start the keeper, and wait until it has written where the broker is."""
+    """Start the keeper, and wait until it has written the address of the broker."""
     command = [sys.executable, "-m", "consumer_membership.testing.broker_keeper", str(folder)]
     keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)  # noqa: S603
     ready: IO[bytes] | None = keeper.stdout
     if ready is not None:
         with ready:
-            ready.read()  # the keeper closes it when the broker is ready, or cannot be started
+            ready.read()  # the keeper closes it when the broker is ready or its start has failed
     # This process does not wait for its keeper, which outlives it.
     keeper.returncode = 0
     if not (folder / FOUND).exists():
@@ -105,7 +105,7 @@ def _start_keeper(folder: Path) -> None:
 
 
 def _await_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Return when each partition has a leader: the broker confirms a topic before its metadata contains the topic."""
+    """Wait until each partition has a leader: the broker confirms a topic before its metadata contains the topic."""
     from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed  # noqa: PLC0415
 
     def leaders() -> int:

@@ -1,7 +1,7 @@
 """The statistics of a handle in a cluster inside the test process, with librdkafka's names (its STATISTICS.md).
 
-Offsets, lags and counts of records are those of the log. There are no connections, so everything about requests,
-bytes on the wire and latencies is 0.
+Offsets, lags and record counts come from the log. There are no connections, so all values about requests, bytes on the
+wire and latencies are 0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PARTITION_COUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPartition:
-    """One assigned partition: its next and last returned offsets, and what was returned in all."""
+    """One assigned partition: its offsets, and the total number of returned records and bytes."""
 
     next_offset: int
     position: int
@@ -83,7 +83,7 @@ def statistics_of(
         "metadata_cache_cnt": len(topics),
         "brokers": {"fake:9092/1": _broker(list(partitions), age_us)},
         "topics": topics,
-        "cgrp": {},  # the consumer fills it
+        "cgrp": {},  # the consumer adds the values
         **counts,
         "rxmsgs": sum(one.records for one in partitions.values()),
         "rxmsg_bytes": sum(one.bytes for one in partitions.values()),

@@ -1,6 +1,6 @@
-"""The configurations of topics and groups in a cluster inside the test process.
+"""The topic configurations in a cluster inside the test process.
 
-They are kept, checked and described as on a broker, and change nothing: no record is ever deleted or compacted.
+They are stored, checked and described as on a broker, but have no effect: no record is ever deleted or compacted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigSource
 
 _LONGEST = "9223372036854775807"
-#: The keys of a topic with their defaults, as Apache Kafka 4.4.0 describes them.
+#: The configuration keys of a topic with their defaults, as Apache Kafka 4.4.0 describes them.
 TOPIC_DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "cleanup.policy": "delete",
@@ -65,7 +65,7 @@ _LISTS = frozenset(
 
 
 def described(values: Mapping[str, str]) -> dict[str, ConfigEntry]:
-    """Return all entries of a topic with these values of its own, as `AdminClient.describe_configs` does."""
+    """Return all entries of a topic with these non-default values, as `AdminClient.describe_configs` does."""
     return {name: _entry(name, values.get(name), default) for name, default in TOPIC_DEFAULTS.items()}
 
 
@@ -81,12 +81,12 @@ def _entry(name: str, value: str | None, default: str) -> ConfigEntry:
 
 def _of_source(name: str, value: str, source: ConfigSource, *, is_default: bool) -> ConfigEntry:
     entry = ConfigEntry(name, value, is_default=is_default, synonyms={})
-    entry.source = source.value  # type: ignore[assignment]  # librdkafka's results have the number, not the enum
+    entry.source = source.value  # type: ignore[assignment]  # librdkafka's results contain the number, not the enum
     return entry
 
 
 def refusal_of(values: Mapping[str, str]) -> KafkaError | None:
-    """Return the error of a topic with these values; None: a broker accepts them."""
+    """Return the error of a broker for these topic values; None: it accepts them."""
     for name, value in values.items():
         if name not in TOPIC_DEFAULTS:
             return KafkaError(KafkaError.INVALID_CONFIG, f"Unknown topic config name: {name}")

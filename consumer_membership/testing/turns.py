@@ -1,11 +1,11 @@
-"""Which thread runs on the virtual time of a cluster inside the test process: one at a time, in a fixed order.
+"""The turns of threads on the virtual time of a cluster: one thread runs at a time, in a fixed order.
 
 A thread keeps its turn until it waits for a time, a record, a response or another thread. The next turn goes to the
-first thread in the queue whose wait is over. If there is none, the time moves to the next moment at which something
-happens. So time never passes while a thread runs, and the order of events is the same in each run.
+first thread in the queue whose wait is over. If no wait is over, the time moves to the next deadline. So time never
+passes while a thread runs, and the order of events is the same in each run.
 
-The thread that starts the first of these threads, usually that of the test, also takes turns. A thread must not wait
-for another one without the cluster, for example with `threading.Lock` or `join`: the other would never get its turn.
+The thread that starts the first of these threads, usually the test's thread, also takes turns. A thread must not wait
+for another thread without the cluster, for example with `threading.Lock` or `join`: the other thread would never run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _FOREVER = (
     "all threads of the cluster wait without a limit, so none of them can continue; use a timeout, or "
     'FakeCluster(time="real") if a thread has to continue that the cluster did not start'
 )
-#: How long the end of the threads may take in real time; one that waits for another program does not end.
+#: The limit in real seconds for the end of all threads; a thread that waits for another program does not end.
 _END_S = 5.0
 
 
 class ClusterClosedError(BaseException):
-    """Ends a thread that waits when the cluster is closed; no handler of `Exception` keeps it."""
+    """Ends a waiting thread when the cluster is closed; handlers of `Exception` do not catch it."""
 
 
 class _Wait:
-    """A thread that waits until a condition is true or a time has come."""
+    """A thread that waits until a condition is true or a time is reached."""
 
     __slots__ = ("failure", "has_turn", "is_last", "is_over", "thread", "turn_came", "until")
 
@@ -40,7 +40,7 @@ class _Wait:
     ) -> None:
         self.is_over = is_over
         self.until = until
-        #: Whether all other threads whose wait is over come first.
+        #: Whether all other threads whose wait is over run first.
         self.is_last = is_last
         self.turn_came = turn_came
         self.has_turn = False
@@ -54,7 +54,7 @@ class Turns:
     Args:
         lock: The lock of the cluster; the caller of `wait` holds it.
         now: Returns the virtual time.
-        move_time: Moves the time to the next moment at which something happens, or this far if there is none before.
+        move_time: Moves the time to the next deadline, or to the given time if there is no earlier deadline.
     """
 
     def __init__(self, lock: threading.RLock, now: Callable[[], float], move_time: Callable[[float], None]) -> None:
@@ -71,11 +71,11 @@ class Turns:
     # ---- waiting ----
 
     def wait(self, is_over: Callable[[], bool], until: float, *, is_last: bool = False) -> bool:
-        """Wait until this is true or this time has come, while other threads run; return whether it is true.
+        """Wait until a condition is true or this time is reached, while other threads run; return the condition.
 
         Raises:
-            TimeoutError: no thread can continue, because all wait without a limit.
-            UseError: other threads take turns, and this one does not.
+            TimeoutError: no thread can continue, because all threads wait without a limit.
+            UseError: other threads take turns, but the cluster did not start this thread.
         """
         if not self._threads:
             while not is_over():
@@ -114,10 +114,10 @@ class Turns:
             raise wait.failure
 
     def _pass_turn(self) -> None:
-        """Give the next turn, after moving the time if necessary. A failure is raised by the thread of the test."""
+        """Give the next turn, after moving the time if necessary. The thread of the test raises any failure."""
         try:
             chosen = self._next()
-        except Exception as failure:  # noqa: BLE001 - raised where the test sees it
+        except Exception as failure:  # noqa: BLE001 - the thread of the test raises it
             chosen = next((one for one in self._waits if one.thread == self._starter), self._waits[-1])
             chosen.failure = failure
         if chosen is not None:
@@ -140,7 +140,7 @@ class Turns:
     # ---- threads ----
 
     def start(self, target: Callable[[], object], name: str) -> Future[None]:
-        """Start a thread, which runs when its turn comes; the result is done when it has ended."""
+        """Start a thread, which runs at its turn; return a future that is done when the thread has ended."""
         ended: Future[None] = Future()
         with self._lock:
             wait = _Wait(lambda: True, self._now(), threading.Condition(self._lock), is_last=False)
@@ -168,7 +168,7 @@ class Turns:
                     self._pass_turn()
 
     def close(self) -> None:
-        """End the started threads, whose calls of the cluster raise from now on."""
+        """End the started threads; their further calls of the cluster raise `ClusterClosedError`."""
         with self._lock:
             self._is_closed = True
             threads = [one for one in self._threads.values() if one is not threading.current_thread()]
