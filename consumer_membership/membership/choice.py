@@ -1,14 +1,14 @@
 """Which group protocol a member uses: the consumer protocol (KIP-848), the classic one, or the first that is accepted.
 
 If the coordinator does not accept a protocol's join, and the settings allow another protocol, the member continues with
-that one. This happens before it owns partitions of its group, so nothing is given up.
+that one. This happens before it owns partitions of its group, so it loses no partitions.
 
 | error of a join | protocol | reason |
 |---|---|---|
 | UNSUPPORTED_VERSION, or the API is not offered | consumer | the broker is too old, or has it switched off |
 | GROUP_ID_NOT_FOUND | consumer | a classic group cannot be converted (group.consumer.migration.policy) |
 | none: the join is not sent (`CONFLICT_CODE`) | consumer | a classic group has members; no conversion was requested |
-| INCONSISTENT_GROUP_PROTOCOL | classic | a consumer group takes no classic members, or no assignor is common |
+| INCONSISTENT_GROUP_PROTOCOL | classic | a consumer group accepts no classic member, or the members share no assignor |
 
 Each protocol is tried once until a join succeeds; the refusal of the last one is fatal.
 """
@@ -74,7 +74,7 @@ class ProtocolChoice:
         return error.code in REFUSALS[self.protocol]
 
     def change(self, refusal: BrokerError) -> ProtocolChosen | None:
-        """Continue with the next protocol; None: there is no other one to try."""
+        """Continue with the next protocol; None: no other protocol is left."""
         self._refused.add(self.protocol)
         following = next((one for one in self.settings.protocols if one not in self._refused), None)
         if following is None:
@@ -85,12 +85,12 @@ class ProtocolChoice:
         return ProtocolChosen(protocol=following, reason=self.reason)
 
     def with_alternative(self, refusal: BrokerError) -> BrokerError:
-        """The refusal of the only protocol that may be tried, with what to change to have the other one."""
+        """Return the refusal of the only allowed protocol, with the change that also allows the other protocol."""
         remedies = "; or ".join(remedy for remedy in (refusal.remedy, self.settings.alternative) if remedy)
         return replace(refusal, remedy=remedies)
 
     def confirm(self) -> ProtocolChosen | None:
-        """The coordinator accepted the member: the choice is kept, and each protocol may be tried again afterwards.
+        """Keep the protocol, with which the coordinator accepted the member; each may be tried again afterwards.
 
         None: nothing changed.
         """

@@ -23,7 +23,7 @@ class Outage:
     min_wait_s: float
 
     def ends_for(self, begun_at: Instant) -> Instant:
-        """When an action that began then is given up."""
+        """When an action that began at `begun_at` is given up."""
         return max(begun_at + self.min_wait_s, self.since + self.max_wait_s)
 
     def error(self, now: Instant) -> BrokerError:
@@ -52,7 +52,7 @@ class Coordinator:
         return self.address is not None
 
     def found(self, address: BrokerAddress) -> None:
-        """Take the address that a search found."""
+        """Store the address that a search found."""
         self.address = address
         self.searching_since = self.last_error = None
 

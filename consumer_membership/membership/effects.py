@@ -3,8 +3,8 @@
 `MemberCore.handle(event, now)` returns a tuple of these values. **The contract of their order:**
 
 1. All effects of one event are passed on before the next event is handled, and each part that performs effects
-   gets its own in the order returned. The observer gets them first. Then the application's mailbox gets all of its
-   effects at once, together with the view: a thread that sees the view finds the effects, and a thread that has an
+   gets its own effects in the order returned. The observer gets them first. Then the application's mailbox gets all of
+   its effects at once, together with the view: a thread that sees the view finds the effects, and a thread that has an
    effect sees the view. The requests to the network begin last, so the application can see the consequence of an event
    before the first byte of a request is written.
 2. For one revocation the order is pause, commit, on_revoke, acknowledge. `CommitOffsets` follows the `StepFinished` of
@@ -103,8 +103,8 @@ class SendHeartbeat:
     rejected as a conflict. `may_take_over`: it is a join that may replace a classic member with the same
     instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does if
     the holder uses the consumer protocol. `is_consumer_group`: a description has just shown members of the consumer
-    protocol, so the join looks for no classic group. `expected`: it is a join with an id that has these partitions,
-    so their committed offsets are read right behind it, on the same connection.
+    protocol, so no check for a classic group precedes the join. `expected`: it is a join with an id that has these
+    partitions, so their committed offsets are read right behind it, on the same connection.
     """
 
     request_id: int
@@ -210,7 +210,7 @@ class CommitOffsets:
 class PausePartitions:
     """Stop delivering exactly these partitions (None: all that are held) and report their consumed positions.
 
-    Partitions that an earlier one stopped and this one does not name are delivered again: they are not revoked.
+    Partitions that an earlier pause stopped and this one does not name are delivered again: they are not revoked.
     """
 
     attempt: int

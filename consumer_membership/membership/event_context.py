@@ -14,7 +14,7 @@ from consumer_membership.types import Instant
 
 
 class Identified(Protocol):
-    """Knows the identity with which the member fetches and commits: its protocol."""
+    """Has the identity with which the member fetches and commits; its protocol is one."""
 
     @property
     def identity(self) -> CommitIdentity:

@@ -136,7 +136,7 @@ class Warmed:
 class CommitRequested:
     """The application commits. `commit_id` is its own number (positive), `timeout_s` the time limit for retries.
 
-    `by_hand`: those of the partitions that the application assigned itself.
+    `by_hand`: the partitions in it that the application assigned itself.
     """
 
     commit_id: int
@@ -147,7 +147,7 @@ class CommitRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedByHand:
-    """The application assigned partitions itself, without the group (`holds`), or gave up the last of them."""
+    """The application assigned partitions itself, without the group (`holds`), or released the last of them."""
 
     holds: bool
 

@@ -11,7 +11,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import LastError, Transition
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant
 
-#: Fatal errors whose cause is the subscription, so that another one ends them: INVALID_REGULAR_EXPRESSION.
+#: Fatal errors whose cause is the subscription, so that another subscription ends them: INVALID_REGULAR_EXPRESSION.
 SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
 #: Transitions kept for the view.
 REMEMBERED_TRANSITIONS = 32

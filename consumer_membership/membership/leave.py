@@ -9,7 +9,7 @@ LEAVE_ANSWER_S = 5.0
 
 
 class Leave:
-    """The leave of one member. `by` ends all waiting: for commits and callbacks first, for the response afterwards."""
+    """The leave of one member. `by` is the time limit: first for commits and callbacks, then for the response."""
 
     def __init__(self) -> None:
         self.option = LeaveOption.DEFAULT

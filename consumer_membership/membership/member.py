@@ -470,7 +470,7 @@ class MemberCore:
             self._commits.abandon(self._fatal or ASSIGNMENT_LOST)
 
     def _drop_commits_of_given_up_partitions(self) -> None:
-        """Another member may own them and have committed, and the coordinator would accept the older offset.
+        """Drop them, because another member may have committed since, and the coordinator accepts older offsets.
 
         It accepts commits of every partition from a living member. A classic coordinator knows no assignment at all.
         """

@@ -1,8 +1,8 @@
 """Commits: which are in flight, when to retry, and when the automatic one is due (rules 3.6).
 
 Every commit is stamped with the member's epoch at the moment it is sent. STALE_MEMBER_EPOCH means that the epoch
-changed while the commit was in flight: it waits for the next epoch, drops revoked partitions, and is retried a bounded
-number of times.
+changed while the commit was in flight: the commit waits for the next epoch, drops revoked partitions, and is retried a
+bounded number of times.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PendingCommits:
     def begin(
         self, commit_id: int, offsets: Offsets, timeout_s: float, *, by_hand: frozenset[TopicPartition] = frozenset()
     ) -> None:
-        """Take one more commit; the next `send_due` sends it. An empty one ends at once.
+        """Add a commit; the next `send_due` sends it. An empty commit ends at once.
 
         A negative number marks an automatic commit. `by_hand`: the partitions that the application assigned itself.
         """
@@ -134,7 +134,7 @@ class PendingCommits:
         self._newest |= dict.fromkeys(offsets, commit)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that these were revoked: another member may own them soon, whose commits an old one must not undo.
+        """Note that these were revoked: another member may own them soon, and old commits must not undo its commits.
 
         It holds for the commits that are in flight now, also if a partition returns before they are sent again.
         """

@@ -11,7 +11,7 @@ from consumer_membership.types import Assignment, TopicIdPartition, TopicPartiti
 class Ownership:
     """Owned partitions and target of one membership.
 
-    `target` is None until the coordinator has assigned something, if only an empty set. `target_number` counts the
+    `target` is None until the coordinator has sent an assignment, even an empty one. `target_number` counts the
     changes of the target and `reached` is the count that the last finished reconciliation began with. `version`
     counts finished reconciliations: the acknowledged version changes with it, even if the partitions are
     equal, so that an acknowledgement is never skipped (Java's local epoch).
@@ -125,22 +125,22 @@ class Ownership:
         return frozenset(p for p in (self.target or frozenset()) - self.owned.keys() if p.topic_id in self.names)
 
     def given_up(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of these partitions that are in `assigned` and are not owned now."""
+        """The partitions among these that are in `assigned` and are not owned now."""
         return frozenset(p for p in partitions if p in self.assigned and p not in self.named_owned)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """These are not owned any more."""
+        """Remove these partitions, which are not owned any more."""
         for partition in tuple(partitions):
             self.owned.pop(partition, None)
         self.withheld &= self.owned.keys()
         self._changed()
 
     def withhold(self, partitions: Assignment) -> None:
-        """The application released these, which stay owned, until it has them again."""
+        """Note that the application released these, which stay owned; the next assignment returns them."""
         self.withheld |= partitions & self.owned.keys()
 
     def add(self, partitions: Iterable[TopicIdPartition], member_epoch: int) -> None:
-        """These are owned from now on, taken at this epoch."""
+        """Add these partitions, which the member took at this epoch."""
         self.owned.update(dict.fromkeys(partitions, member_epoch))
         self.withheld = self.withheld.difference(partitions)
         self._changed()

@@ -8,10 +8,11 @@ from math import inf
 #: The interval between a member's heartbeats during a change: a scale-out takes about three heartbeats, so 0.2 s makes
 #: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
 QUICK_S = 0.2
-#: After so many quick heartbeats each one waits longer than the one before by the growth factor, up to the interval.
+#: After this number of quick heartbeats, each pause is longer than the one before by the growth factor, up to the
+#: interval.
 QUICK_HEARTBEATS = 5
 GROWTH = 1.6
-#: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
+#: Heartbeats are counted up to here, where the growth is beyond any interval: an unlimited power would overflow.
 COUNTED_HEARTBEATS = 64
 #: Requests may take up at most a twentieth of a member's time: a slow coordinator gets fewer of them. The quickest of
 #: the latest round trips counts, since a single slow one does not show the coordinator's load.
@@ -45,7 +46,7 @@ class Pace:
         self._round_trips = RoundTrips()
 
     def speed_up(self) -> None:
-        """Something changed: heartbeat quickly for a while."""
+        """Heartbeat quickly for a while, because something changed."""
         self._sent = 0
 
     def count_heartbeat(self) -> None:

@@ -40,7 +40,7 @@ ProtocolEvent: TypeAlias = ConsumerEvent | ClassicAnswer | LeaderEvent
 
 #: How long a session lasts if the broker did not report it: the default of both protocols, in Kafka and librdkafka.
 DEFAULT_SESSION_S = 45.0
-#: Beyond the session: the coordinator removes a member at the end of its timer, not before.
+#: Added to the session timeout: the coordinator removes a member when its timer ends, not before.
 GRACE_S = 5.0
 
 
@@ -108,7 +108,7 @@ class MemberProtocol(Protocol):
     def leave(self, gives_up_at: Instant) -> Left | None:
         """Everything was released: send the leave (`Leave.send`), or end if there is nothing to send.
 
-        It is called again with each event until it was sent; `gives_up_at` is how long the coordinator is waited for.
+        It is called again with each event until it was sent; `gives_up_at` is until when the coordinator is waited for.
         """
 
     def resign(self) -> None:
@@ -165,7 +165,7 @@ class MemberProtocol(Protocol):
 
     @property
     def last_heartbeat_at(self) -> Instant | None:
-        """When the coordinator last answered as to a member."""
+        """When the coordinator last responded to this client as to a member of the group."""
 
     def next_deadline(self) -> Instant | None:
         """When the next timed action of the protocol is due; None: never."""

@@ -1,4 +1,4 @@
-"""From what the member owns to what it shall own, as steps with an attempt number.
+"""Change the owned partitions to the target, in steps that carry the number of an attempt.
 
 One attempt runs at a time. Its phases, of which those without work are left out:
 
@@ -7,8 +7,8 @@ One attempt runs at a time. Its phases, of which those without work are left out
 Each completion carries the attempt's number; one with another number is dropped. So a member that is fenced, leaves or
 rejoins in the middle only needs a new number, and whatever is still running for the old one cannot touch it.
 A newer target does not interrupt a running attempt: the attempt ends with the target that it began with, is
-acknowledged, and the next one starts from there (as in the Java client). Only an attempt that has had no step performed
-and cannot get its start offsets gives way to a newer target at once: its topic may be gone.
+acknowledged, and the next one starts from there (as in the Java client). Only an attempt without a performed step that
+cannot get its start offsets is replaced at once if the target changes: its topic may be gone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Phase(Enum):
 class AttemptKind(Enum):
     """The purpose of an attempt."""
 
-    #: No attempt runs, or none that has anything left to give up or to take.
+    #: No attempt runs, or the running one has nothing left to give up or to take.
     NONE = "none"
     #: To own the target.
     RECONCILE = "reconcile"
@@ -93,8 +93,8 @@ class Reconciler:
         self.phase = Phase.IDLE
         self.since: Instant | None = None
         self.kind = AttemptKind.NONE
-        #: The partitions that the application releases in the attempt; one that leaves releases everything, and names
-        #: nothing.
+        #: The partitions that the application releases in the attempt; a leave releases everything, and names no
+        #: partitions.
         self.revoking: Assignment = frozenset()
         #: The part of it that the member does not own afterwards; the same attempt returns the rest.
         self._surplus: Assignment = frozenset()
@@ -115,7 +115,7 @@ class Reconciler:
         self._uses_eager_callbacks = False
 
     def set_eager_callbacks(self, *, is_eager: bool) -> None:
-        """Set whether callbacks follow the eager protocol: everything is revoked, and the whole is assigned."""
+        """Set whether callbacks follow the eager protocol: all is revoked, and the whole assignment is passed."""
         self._uses_eager_callbacks = is_eager
 
     @property
@@ -152,8 +152,9 @@ class Reconciler:
     def claims(self) -> Assignment:
         """The partitions that no other member may get: owned, or about to be assigned by this attempt.
 
-        A complete heartbeat that left the latter out while its on_assign runs would read as its revocation. A leaving
-        member also claims the released ones: commits of them may still be in flight, and the leave ends the claim.
+        If a complete heartbeat omitted the latter while their on_assign runs, the coordinator would treat them as
+        revoked. A leaving member also claims the released ones: commits of them may still be in flight, and the leave
+        ends the claim.
         """
         return frozenset(self._ownership.owned) | self._adding | self._given_up
 
@@ -182,9 +183,8 @@ class Reconciler:
         """Begin an attempt towards the resolved part of the target.
 
         With eager callbacks, an attempt that changes anything has the application release everything and assigns the
-        whole, from the offsets that are committed by then. The member owns retained partitions all the while, so that
-        other members notice nothing. `releases_all`: the protocol itself is eager, and its target reflects that
-        already.
+        whole, from the offsets that are committed by then. The member owns retained partitions throughout, so other
+        members are not affected. `releases_all`: the protocol itself is eager, and its target reflects that already.
         """
         ownership = self._ownership
         self.attempt += 1
@@ -294,7 +294,7 @@ class Reconciler:
         self._enter(self._following())
         match self.phase:
             case Phase.PAUSE:
-                # With nothing left to revoke it ends the pause of a revocation that raised.
+                # If nothing is left to revoke, this pause of no partitions ends the pause for a revocation that raised.
                 self._has_paused = self._revokes
                 self._event.emit(PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking()))
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
@@ -361,7 +361,7 @@ class Reconciler:
         self._ownership.withhold(self.revoking)
 
     def _disown(self, partitions: Assignment) -> None:
-        """These are not owned any more, and may soon belong to other members."""
+        """Remove these partitions, which may soon belong to other members."""
         self._commits.revoked(self._ownership.named(partitions))
         self._ownership.drop(partitions)
 

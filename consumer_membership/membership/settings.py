@@ -20,10 +20,10 @@ class MemberSettings:
     `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
     `instance_pool`: the ids from which the member claims a free one, instead of an `instance_id` of its own.
     `topic_refresh_s`: how often to check whether the subscribed topics exist; None: never. `leave_timeout_s`: the time
-    limit of a leave from `LeaveRequested` on, commit and response included, callbacks not. `may_commit_revoked`:
+    limit of a leave from `LeaveRequested` on, commit and response included, callbacks excluded. `may_commit_revoked`:
     whether commits of partitions that the member gave up are sent. `has_leases`: the lease of the partitions ends
-    before the session, counts no unknown session, and lasts until the partitions are released. `drain_timeout_s`: how
-    long a member that hands its instance id over may take to release its partitions.
+    before the session, is short if the session timeout is unknown, and lasts until the partitions are released.
+    `drain_timeout_s`: how long a member that hands its instance id over may take to release its partitions.
     """
 
     group_id: str

@@ -1,6 +1,6 @@
 """The states of a KIP-848 member and the only transitions between them.
 
-A member of the consumer protocol knows two things: its *epoch*, which the coordinator raises with each change of
+A member of the consumer protocol has two things: its *epoch*, which the coordinator raises with each change of
 its assignment, and the partitions it *owns*. The coordinator sends a *target*; the member revokes partitions that are
 not in it, takes the new ones, and acknowledges by listing its partitions in the next heartbeat. Only then does the
 coordinator assign the freed partitions to another member. So a partition has at most one owner as long as members
@@ -17,7 +17,7 @@ Two rules:
 | state | heartbeats | Kafka's Java name | meaning |
 |---|---|---|---|
 | UNSUBSCRIBED | none | UNSUBSCRIBED | never joined, or left completely |
-| JOINING | at once, full, epoch 0 | JOINING | asks to join; the coordinator has not returned an epoch above 0 yet |
+| JOINING | at once, full, epoch 0 | JOINING | requests to join; the coordinator has not returned an epoch above 0 yet |
 | RECONCILE | on the interval | RECONCILING | the target differs from the owned partitions; steps are due or running |
 | ACK | at once | ACKNOWLEDGING | the callbacks have returned; the next heartbeat acknowledges the assignment |
 | STABLE | on the interval | STABLE | owns exactly its target |
@@ -72,7 +72,7 @@ class Trigger(Enum):
 
 
 class ConsumerTrigger(Enum):
-    """What else changes the state of a member of the consumer protocol."""
+    """The additional triggers of a member of the consumer protocol; the value is the label in the diagram."""
 
     ASSIGNMENT_RECEIVED = "the coordinator answers the join with an assignment"
     TARGET_CHANGED = "the coordinator changes the assignment"
@@ -147,10 +147,10 @@ TRANSITIONS: tuple[TransitionRule[MemberState], ...] = (
     TransitionRule((_S.UNSUBSCRIBING,), _T.POLL_TIMEOUT, _S.STALE, "section 3.3: only during a hand-over"),
 )
 
-#: The same, by state and trigger.
+#: The targets of the transitions, by state and trigger.
 TARGETS = transitions_by_trigger(TRANSITIONS)
 
-#: The events that cause each trigger in a member of the consumer protocol; () where circumstances do, with any event.
+#: The events that cause each trigger in a member of the consumer protocol; () if a condition causes it.
 CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
         _T.POLLED: (ev.Polled,),
@@ -177,7 +177,7 @@ CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     }
 )
 
-#: The states in which the coordinator counts on this member, so that heartbeats are due.
+#: The states of a member that is in its group or joins it, and does not leave.
 IN_GROUP: frozenset[MemberState] = frozenset(_IN_GROUP)
 
 #: The states in which no heartbeat may be sent.
@@ -198,7 +198,7 @@ class StateMachine(Generic[StateT]):
         self.state = next(iter(targets))[0]
 
     def fire(self, trigger: Enum) -> StateT:
-        """Go where the trigger leads from the present state; the state before.
+        """Go where the trigger leads from the present state; return the state before.
 
         Raises:
             InternalError: the table has no such transition.

@@ -67,7 +67,7 @@ class TopicWatch:
         self._lists_all = True
         self._pace = Backoff(SOON_S, LATE_S, jitter)
         self._compiled: Mapping[str, re.Pattern[str]] = {}
-        #: Of these topics the member has partitions.
+        #: The topics of which the member has partitions.
         self._held: frozenset[str] = frozenset()
         #: The unavailable names and patterns since the last check.
         self.unavailable: Mapping[str, BrokerError] = {}
@@ -155,7 +155,7 @@ class TopicWatch:
             self.report_topics(self._now_without(unavailable))
 
     def requests_refused_topics(self) -> bool:
-        """The coordinator refuses some topic without naming it: whether a check of the topics can name it.
+        """Return whether a check of the topics can name the topic that the coordinator refused without its name.
 
         With patterns it cannot: the list of all topics omits such a topic.
         """

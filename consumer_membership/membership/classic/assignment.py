@@ -1,18 +1,18 @@
 """The generation that a classic member joined, and the assignment that it applied.
 
-Each rebalance has two responses. The one to JoinGroup has the number of a new generation, the one to SyncGroup has this
-member's assignment in it. Between them, and after a SyncGroup that failed, the member owns the partitions of an earlier
-generation:
+Each rebalance has two responses. The JoinGroup response has the number of a new generation, the SyncGroup response has
+this member's assignment in that generation. Between them, and after a SyncGroup that failed, the member owns the
+partitions of an earlier generation:
 
 | generation | set by the response to | named in |
 |---|---|---|
 | joined | JoinGroup | SyncGroup, heartbeats, commits |
 | assigned | SyncGroup | the next JoinGroup, as the generation of the owned partitions (KIP-792) |
 
-A coordinator writes a generation to its log together with the assignments, not before. A coordinator that takes over
-earlier gives the same number to another generation. A dynamic member that misses a generation is removed. A static one
-stays, although other members may have been assigned its partitions, have read on and have committed. So there are two
-rules for static members only: `missed_generation` and `forget_unwritten`.
+A coordinator writes a generation to its log together with the assignments, not before. If another coordinator takes
+over before that, it gives the same number to another generation. A dynamic member that misses a generation is removed.
+A static member stays, although other members may meanwhile have owned its partitions, read them and committed. So there
+are two rules for static members only: `missed_generation` and `forget_unwritten`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def topic_key(topic: str) -> UUID:
 
 
 def key_of(partition: TopicPartition) -> TopicIdPartition:
-    """Return the partition as the parts identify it that both protocols share."""
+    """Return the key of the partition in the parts that both protocols share."""
     return TopicIdPartition(topic_key(partition.topic), partition.partition)
 
 
@@ -96,7 +96,7 @@ class ClassicAssignment:
         return self._received is not None
 
     def missed_generation(self, event: JoinAnswered) -> BrokerError | None:
-        """Return the error of a static member that was not in a generation before this one; None: it missed none.
+        """Return the error of a static member that was not in a generation before this one; None: there is none.
 
         Other members may have had its partitions. The member may also have joined, and not have received the response:
         the two cannot be distinguished.
@@ -111,7 +111,7 @@ class ClassicAssignment:
         return BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=message)
 
     def unsupported_assignor(self) -> BrokerError | None:
-        """Return the error if the group chose an assignor that this member does not have; None: it has it."""
+        """Return the error if the group chose an assignor that this member does not support; None: it does."""
         if self.assignor in self._supported:
             return None
         message = (
@@ -129,7 +129,7 @@ class ClassicAssignment:
         self._received = None
 
     def notify_assignor(self, event: SyncAnswered) -> None:
-        """Have the group's assignor receive this assignment."""
+        """Notify the group's assignor of this assignment."""
         self._received, self._notification = event.assignment, self._event.next_request_id()
         notice = NotifyAssignor(
             request_id=self._notification,
@@ -140,14 +140,14 @@ class ClassicAssignment:
         self._event.emit(notice)
 
     def notified(self, request_id: int) -> frozenset[TopicPartition] | None:
-        """The assignor has returned: return the assignment to apply; None: it is not awaited."""
+        """Return the assignment to apply, of which the assignor was notified; None: the notification is outdated."""
         if request_id != self._notification:
             return None
         received, self._received = self._received, None
         return received
 
     def apply(self, partitions: frozenset[TopicPartition], *, revokes: bool) -> None:
-        """Take this assignment of the joined generation; `revokes`: the member owns partitions that are not in it."""
+        """Store this assignment of the joined generation; `revokes`: the member owns partitions that are not in it."""
         self._previous, self.partitions = self.partitions, partitions
         self.assigned_generation = self.joined_generation
         self.revokes = revokes
@@ -155,11 +155,11 @@ class ClassicAssignment:
     # ---- the end of a generation ----
 
     def forget_unwritten(self) -> bool:
-        """Return to the assigned generation if the coordinator of the joined one may have changed before it wrote it.
+        """Return to the assigned generation if the coordinator may have changed before it wrote the joined generation.
 
         Other members may have been assigned the partitions of a static member in a generation with the same number: a
         commit, or a heartbeat, with that number would be accepted. A dynamic member keeps the number, which a
-        coordinator that did not change expects. The result is whether a generation was forgotten.
+        coordinator that did not change expects. Returns whether a generation was forgotten.
         """
         is_unwritten = self.joined_generation != self.assigned_generation != NO_GENERATION
         if not is_unwritten or not self._is_static:
@@ -168,6 +168,6 @@ class ClassicAssignment:
         return True
 
     def forget(self) -> None:
-        """Be in no generation, with no assignment."""
+        """Forget the generations and the assignment."""
         self.joined_generation = self.assigned_generation = NO_GENERATION
         self.partitions = frozenset()

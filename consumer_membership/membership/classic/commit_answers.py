@@ -1,8 +1,8 @@
 """The responses to commits of a classic member, which also show whether the group still knows it (rules 4.7).
 
-A heartbeat has the same information, so the member sends one at once and acts on that response. A commit that a
-rebalance overtook is repeated in the next generation for the partitions that the member kept; Java's client leaves that
-to the application (RebalanceInProgressException).
+A heartbeat response has the same information, so the member sends a heartbeat at once and acts on the response. A
+commit that a rebalance overtook is repeated in the next generation for the partitions that the member kept; Java's
+client leaves that to the application (RebalanceInProgressException).
 """
 
 from __future__ import annotations

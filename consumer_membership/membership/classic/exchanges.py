@@ -1,7 +1,7 @@
 """The effects and events of a classic member: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the leader's part.
 
 Effects are orders (`Send...`), events the facts that answer them. Each pair shares a `request_id`: the core drops a
-response whose number is not the expected one, so that Java's "if the generation is unchanged" needs no comparison.
+response whose number is not the expected one, so that Java's check "if the generation is unchanged" is not needed.
 
 | effect | answered with |
 |---|---|
@@ -79,8 +79,8 @@ class SendSync:
     """Send a SyncGroup. `assignments` by member id are the leader's, as are `user_data`; both are empty for a follower.
 
     A leader names every member of the group, also one whose subscription cannot be parsed: Java's client treats a
-    missing assignment as a bug. `versions` are those of each member's assignment, the newest if a member is absent;
-    `MemberSubscription.version` has it.
+    missing assignment as a bug. `versions` has the version of each member's assignment (`MemberSubscription.version`);
+    a member that is not in it gets the newest version.
     """
 
     request_id: int
@@ -156,7 +156,7 @@ ClassicEffect: TypeAlias = SendJoin | SendSync | SendClassicHeartbeat | SendClas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswered:
-    """A JoinGroup succeeded: a generation has joined.
+    """A JoinGroup succeeded: the members of a new generation have joined.
 
     `members` (the leader's only, else empty) are the subscriptions with their instance ids; `unreadable` are members
     whose subscription cannot be parsed, each with the error: they get an empty assignment, and the others continue.
@@ -180,7 +180,7 @@ class JoinAnswered:
 
     @property
     def group_protocol(self) -> GroupProtocol:
-        """The type of the group: one of the consumer protocol accepts classic members without a leader (KIP-848)."""
+        """The type of the group: a consumer group may have classic members, but has no leader (KIP-848)."""
         return GroupProtocol.CLASSIC if self.leader_id else GroupProtocol.CONSUMER
 
 
@@ -198,7 +198,7 @@ class JoinRejected:
 class SyncAnswered:
     """A SyncGroup succeeded. `protocol_name` is None if the broker does not report it (below version 5).
 
-    `note` is the reason for an empty assignment that the leader left out or that cannot be parsed; else "".
+    The assignment is empty if the leader left it out or it cannot be parsed: then `note` has the reason, else "".
     """
 
     request_id: int
@@ -245,8 +245,9 @@ class ExchangeFailed:
 class ClassicLeft:
     """The response to a LeaveGroup; `error` None: the member has left.
 
-    A member's own is not sent again in either case (rules 4.8); `verdict` is for a member that has its stale member
-    removed: RETRY, REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it refuses).
+    A member does not repeat its own LeaveGroup in either case (rules 4.8). `verdict` is for a member that requests the
+    removal of its former member: RETRY, REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it
+    refuses).
     """
 
     request_id: int

@@ -12,12 +12,13 @@ and joins again. The group rebalances for that, as it would at the end of the fo
 | a temporary error, or no response | join again after a pause; if the group is still full, repeat the removal |
 | another refusal | join again and again, until the former member's session is over |
 
-Only a process that the application just started is the newest. One that was in the group, and is out of it, may be the
-older of two: for that one a full group is the end.
+Only a process that the application just started is the newest. A process that was in the group, and is out of it now,
+may be the older of two: if the group is full, its member ends.
 
 A new member id is written to the log with its generation's assignment, not before: a coordinator that takes over in
-between knows only the stale member, and fences this one. A newest member that was never written joins once more,
-without its member id. That happens once, so that of two live processes with one id one ends.
+between knows only the stale member, and fences this one. If the newest member was never written to the log, it joins
+once more, without its member id. That happens only once, so that one of two live processes with the same instance id
+ends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REMOVAL_REASON = "the process with this instance id restarted, and the group is 
 class FormerMember:
     """The removal of the former member, if the group is full; a dynamic member has none.
 
-    `request` is the number of the removal in flight, `refused` the error of the join that it is for.
+    `request` is the number of the removal in flight, `refused` the error of the join that was refused.
     """
 
     def __init__(self, event: EventContext, instance_id: str | None, session_timeout_s: float) -> None:
@@ -73,7 +74,7 @@ class FormerMember:
         self.forget()
 
     def written(self) -> None:
-        """The generation has its assignment: from now on every coordinator knows the member."""
+        """Note that the generation has its assignment: from now on every coordinator knows the member."""
         self._is_unwritten = False
 
     def may_rejoin_without_id(self, error: BrokerError) -> bool:

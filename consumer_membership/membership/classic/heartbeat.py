@@ -16,8 +16,8 @@ from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.pace import Pace
 from consumer_membership.types import Instant
 
-#: The first heartbeats after a change: members that start together are seldom together in the first generation, and the
-#: only member of that generation could learn of the others some 40 ms later; until it does, all of them wait.
+#: The first heartbeats after a change: members that start together seldom all join the first generation. Its only
+#: member could learn of the others some 40 ms later; until it does, all of them wait.
 FIRST_S = (0.02, 0.02, 0.02, 0.02, 0.05, 0.1)
 
 
@@ -74,17 +74,17 @@ class ClassicHeartbeats:
 
     @property
     def session_ends_at(self) -> Instant:
-        """When the coordinator will have been silent for a session."""
+        """When a whole session will have passed without a response of the coordinator."""
         return self._session_since + self._session_timeout_s
 
     def lease_until(self, rebalance_timeout_s: float) -> Instant | None:
-        """Until when the coordinator certainly counts this member; None: it never did.
+        """Until when the coordinator certainly keeps this member in the group; None: it never did.
 
         A session lasts from the moment when the coordinator received the last request that it answered, and that was
         not before the member sent it. The moment of the response proves nothing: a process that was suspended reads an
         old response when it continues. A member whose JoinGroup does not arrive is removed at the end of the rebalance,
-        which began after the last request that was answered without one. No rebalance timeout below the session is
-        counted here: it would end leases between the heartbeats of a quiet group.
+        which began after the last request that was answered without one. A rebalance timeout below the session timeout
+        is not used here: it would end leases between the heartbeats of a quiet group.
         """
         if self._counted_at is None or self._undisturbed_at is None:
             return None
@@ -105,9 +105,10 @@ class ClassicHeartbeats:
     # ---- what happens ----
 
     def gathered(self, requested_at: Instant, now: Instant) -> None:
-        """A generation has joined, which the member requested at `requested_at`; more changes may follow.
+        """Note that a generation has joined, with a JoinGroup sent at `requested_at`; more changes may follow.
 
-        It joined after every request that was answered before. A heartbeat in flight is of an earlier generation.
+        The generation joined after every request that was answered before. A heartbeat in flight is of an earlier
+        generation.
         """
         self.forget()
         self._session_since = self._sent_at = now
@@ -122,7 +123,7 @@ class ClassicHeartbeats:
         self._undisturbed_at = self._counted_at
 
     def speed_up(self) -> None:
-        """Something changed: heartbeat quickly for a while."""
+        """Heartbeat quickly for a while, because something changed."""
         self.pace.speed_up()
 
     def note_activity(self, *, is_active: bool) -> None:
@@ -130,7 +131,7 @@ class ClassicHeartbeats:
         self._is_active = is_active
 
     def suspended(self, seconds: float) -> None:
-        """The session went on for this time, which the clock did not count: date the requests back by it.
+        """Date the requests back by this time, in which the session continued and the clock stopped.
 
         The coordinator was not silent meanwhile (`session_ends_at`): no request waited for a response.
         """

@@ -87,7 +87,7 @@ class Leader:
             self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
     def described(self, event: TopicsDescribed, own: frozenset[str]) -> Topics | None:
-        """Process the result of a check; return the topics before it, None: not seen in this generation."""
+        """Process the result of a check; return the previous result (None: the first check of this generation)."""
         self._request = None
         self._backoff.reset()
         before, self._topics = self._topics, event.topics
@@ -131,12 +131,12 @@ class Leader:
         """The group is assigned: the topics are checked again after a while."""
         self._check_at = self._event.now + self._check_after_s
 
-    # ---- an eye on the group ----
+    # ---- watching the group ----
 
     def reason_to_rebalance(
         self, before: Topics | None, own: frozenset[str], assigned: frozenset[TopicPartition]
     ) -> str:
-        """Why the group has to rebalance, after a check; "": it has not. `assigned` are this member's partitions."""
+        """Why the group has to rebalance, after a check; "": it need not. `assigned` are this member's partitions."""
         if self._topics is None:
             return ""
         if before is None:
@@ -146,9 +146,9 @@ class Leader:
     def _is_covered(self, topics: Topics, own: frozenset[str], assigned: frozenset[TopicPartition]) -> bool:
         """Whether each partition has an owner, as far as a leader that did not assign them can see.
 
-        It cannot see that of eager members, which claim no partitions when they join. Among cooperative ones, a static
-        member that gave up partitions and is replaced before its next JoinGroup never sends it. The coordinator has its
-        replacement skip the assignment, so that those partitions would stay unassigned.
+        It cannot see that of eager members, which claim no partitions when they join. Among cooperative members, a
+        static member may give up partitions and be replaced before it sends its next JoinGroup. The coordinator lets
+        its replacement skip the assignment, so that those partitions would stay unassigned.
         """
         if self._settings.is_eager:
             return True
@@ -156,7 +156,7 @@ class Leader:
         return all(claimed.issuperset(topics.of(topic)) for topic in self._watched(own))
 
     def repair(self) -> bool:
-        """A member that should have rejoined after a revocation may be gone: whether to rebalance now."""
+        """Return whether to rebalance now: a member that should have rejoined after a revocation may be gone."""
         if self._repair_at is None or self._event.now < self._repair_at:
             return False
         self._repair_at = None

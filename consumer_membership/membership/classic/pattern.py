@@ -31,11 +31,11 @@ class SubscribedPatterns:
         self._backoff = backoff
         self._patterns: frozenset[TopicPattern] = frozenset()
         self._compiled: Mapping[str, re.Pattern[str]] = {}
-        #: Why this member cannot match by them; another subscription ends this.
+        #: Why this member cannot use the patterns; another subscription clears it.
         self.refusal: BrokerError | None = None
         #: The topics that match; empty until the first list is there.
         self.matched: frozenset[str] = _NOTHING
-        #: Whether the list of topics has come since the patterns were subscribed; always so without a pattern.
+        #: Whether the list of topics has arrived since the patterns were subscribed; always true without patterns.
         self.is_resolved = True
         self.waits_since: Instant | None = None
         self._request: int | None = None
@@ -73,7 +73,7 @@ class SubscribedPatterns:
             self._event.emit(DescribeTopics(request_id=self._request, topics=None))
 
     def without_blacklisted(self, names: Iterable[str]) -> frozenset[str]:
-        """The topics that exist for this member."""
+        """Return the topics among these that are not blacklisted."""
         return frozenset(name for name in names if not any(one.fullmatch(name) for one in self._blacklist))
 
     def awaits(self, request_id: int) -> bool:
@@ -81,7 +81,7 @@ class SubscribedPatterns:
         return request_id == self._request
 
     def listed(self, names: Iterable[str], *, again_at: Instant | None = None) -> None:
-        """The list has arrived, without blacklisted topics; missing ones are to be looked for at `again_at`."""
+        """The list has arrived, without blacklisted topics; missing topics are checked again at `again_at`."""
         self._request = None
         self._backoff.reset()
         self._refresh_at = min(self._event.now + self._refresh_interval_s, again_at or inf)

@@ -13,7 +13,7 @@ partitions, after a sync it is the assignment from the leader.
 | `leader` | the work for the whole group, if this member leads |
 | `pattern` | the topics that match the subscribed patterns |
 | `former_member` | the member of the former process, which a full group still counts |
-| `leave`, `commit_answers` | none: they interpret the requests and responses that their names say |
+| `leave`, `commit_answers` | none: they send the LeaveGroup, and interpret its response and the responses to commits |
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ClassicProtocol:
         self.last_heartbeat_at: Instant | None = None
         self.assignment = ClassicAssignment(context.event, classic.assignors, is_static=settings.is_static)
         self.requests = RebalanceRequests(context.event, settings, classic, self.assignment)
-        #: Why the member has to join again, for the broker's log; None: it has not.
+        #: Why the member has to join again, for the broker's log; None: it need not.
         self.rejoins_because: str | None = None
         self._backoff = context.new_backoff()
         self.former_member = FormerMember(context.event, settings.instance_id, classic.session_timeout_s)
@@ -157,7 +157,7 @@ class ClassicProtocol:
 
     @property
     def retained(self) -> frozenset[TopicPartition]:
-        """What an eager member releases before each join: the next assignment shows what it gave up."""
+        """The partitions that an eager member released for a join: the next assignment shows which it gave up."""
         is_assigned = self.state in (_S.RECONCILE, _S.STABLE)
         return self.assignment.unchanged if is_assigned else self.assignment.partitions
 
@@ -172,7 +172,7 @@ class ClassicProtocol:
         return self.classic.session_timeout_s
 
     def ignores(self, _: GroupEvent) -> bool:
-        """No event: the numbers of responses sort them out."""
+        """Always False: outdated responses are recognized by their numbers."""
         return False
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
@@ -214,7 +214,7 @@ class ClassicProtocol:
 
     @property
     def _heartbeat_due_at(self) -> Instant:
-        """Whether a heartbeat may bring news: not while a rebalance is running, or known to come."""
+        """When the next heartbeat may be sent; soon, unless a rebalance runs already or is known to come."""
         is_attentive = self.state in (_S.RECONCILE, _S.STABLE) and self.rejoins_because is None
         return self.heartbeats.due_at(is_attentive=is_attentive)
 
@@ -263,7 +263,7 @@ class ClassicProtocol:
         self._fire(trigger, reason)
 
     def _join_again(self, reason: str, *, delay_s: float = 0.0) -> None:
-        """Send one more JoinGroup: the response to the last one, or to its SyncGroup, made no generation."""
+        """Send one more JoinGroup, because the last one, or its SyncGroup, did not succeed."""
         if self.state is _S.JOINING:
             self._schedule_join(reason, delay_s)
         else:
@@ -444,7 +444,7 @@ class ClassicProtocol:
     # ---- events ----
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:  # noqa: C901, PLR0911, PLR0912 - a case for each
-        """Handle an event of the classic protocol; one of the consumer protocol answers an earlier request."""
+        """Handle an event of the classic protocol; drop a late event of the consumer protocol."""
         if isinstance(event, ev.ConsumerEvent):
             return None
         match event:
@@ -545,7 +545,8 @@ class ClassicProtocol:
         if self.state is not _S.JOINING:
             return None
         if event.verdict is _V.MEMBER_ID_REQUIRED:
-            # It has an id, or is assigned none: no coordinator does that, and to obey at once would be a storm.
+            # The member has an id, or the error contains none. No coordinator does that; to join at once could cause
+            # endless requests without a pause.
             return self._on_error(_V.RETRY, event.error)
         if event.error.code == GROUP_FULL_CODE and self.former_member.may_be_counted(event.error):
             self._history.note_error(event.error)
@@ -659,7 +660,7 @@ class ClassicProtocol:
             self.leader.synced()
 
     def _on_assignment_failed(self, event: ex.AssignmentFailed) -> MembershipEnd | None:
-        """A member whose assignor fails leaves, so that another one takes its part; the error is raised."""
+        """Leave, because this member's assignor failed, so that another member can lead; the error is raised."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self.requests.is_waiting:
             return None
         self._leave_without_waiting("the assignor failed")
@@ -668,7 +669,7 @@ class ClassicProtocol:
     # ---- silence, heartbeats, and verdicts ----
 
     def _on_exchange_failed(self, event: ex.ExchangeFailed) -> MembershipEnd | None:
-        """No response: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
+        """A request got no response: the coordinator may have acted on it, so the member keeps its id (rules 4.7)."""
         number = event.request_id
         if (end := self._leaving.unanswered(number, event.reason)) is not None:
             return end

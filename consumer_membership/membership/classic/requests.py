@@ -1,8 +1,8 @@
 """The JoinGroup and SyncGroup requests of a classic member: their contents, and which one is in flight.
 
 At most one of them is in flight. JoinGroup is answered when the whole group has joined, SyncGroup when the leader has
-sent the assignments, so the member may have to give up waiting earlier. A response that it does not await any more has
-another number (`RebalanceRequests.awaits`).
+sent the assignments, so the member may have to give up waiting earlier. A response that arrives after that has an
+outdated number (`RebalanceRequests.awaits`).
 
 A JoinGroup has the member's subscription once for each of its assignors, with the user data of that assignor. The
 subscription may change while the group joins; `RebalanceRequests.change` reports that.
@@ -53,7 +53,7 @@ class RebalanceRequests:
         return request_id == self.in_flight
 
     def change(self, subscription: Subscription, topics: frozenset[str]) -> str | None:
-        """Why the last JoinGroup is outdated, now that this is the resolved subscription; None: it is not."""
+        """Why the last JoinGroup does not match this resolved subscription; None: it does."""
         if topics == self._sent_topics:
             return None
         is_same = subscription == self._sent_subscription
@@ -146,7 +146,7 @@ class RebalanceRequests:
         self.join_at = self._event.now + delay_s
 
     def suspended(self, seconds: float) -> None:
-        """The session went on for this time, which the clock did not count: date the last request back by it."""
+        """Date the last request back by this time, in which the session continued and the clock stopped."""
         self.sent_at -= seconds
 
 

@@ -93,10 +93,10 @@ CLASSIC_TRANSITIONS: tuple[TransitionRule[ClassicState], ...] = (
     TransitionRule((_S.UNSUBSCRIBING,), _T.LEAVE_ENDED, _S.UNSUBSCRIBED, "section 4.8: best effort"),
 )
 
-#: The same, by state and trigger.
+#: The targets of the transitions, by state and trigger.
 CLASSIC_TARGETS = transitions_by_trigger(CLASSIC_TRANSITIONS)
 
-#: The events that cause each trigger in a classic member; () if circumstances do, with any event.
+#: The events that cause each trigger in a classic member; () if a condition causes it, which any event can fulfill.
 CLASSIC_CAUSES: Mapping[Enum, tuple[type, ...]] = MappingProxyType(
     {
         _T.POLLED: (ev.Polled,),

@@ -12,9 +12,9 @@ crashed member. `group.instance.id.conflict.policy` decides:
   holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
   cannot help: it does not report when a member joined.
 - takeover-when-dead: as takeover, but only with proof that the process of the holder has ended (`CheckHolder`); the
-  ages do not matter then. Without proof the member waits, as below, but without end: a holder that is alive after a
-  session is no reason to end. Two processes that a supervisor restarts in turns therefore never take an id from each
-  other.
+  ages do not matter then. Without proof the member waits, as below, but without a time limit: a holder that is alive
+  after a session is no reason to end. Two processes that a supervisor restarts in turns therefore never take an id from
+  each other.
 - wait: the group is described again and again (`release_watch`) until the holder has left or its session is over,
   which takes a session timeout at most; then the join is repeated. Where the group cannot be described, the join itself
   is repeated after a backoff.
@@ -226,7 +226,7 @@ class InstanceClaim:
 
     @property
     def expected(self) -> frozenset[TopicPartition]:
-        """The partitions of the id that was handed over to this member; empty: none was."""
+        """The partitions of the id that was handed over to this member; empty without a hand-over."""
         holder = self.successor.holder
         return holder.partitions if holder is not None and self.successor.instance_id == self.id else frozenset()
 
@@ -359,7 +359,7 @@ class InstanceClaim:
         return self._settings.conflict_policy is ConflictPolicy.HAND_OVER
 
     def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:
-        """Decide at the first holder.
+        """Return whether this member may request a hand-over, which is decided at the first holder.
 
         A holder of a fixed id that is reported late may be newer than this member, unless the holder's member id shows
         that it is older. With a pool, the successor chooses the oldest holder.
@@ -372,7 +372,7 @@ class InstanceClaim:
         return attempt.may_request
 
     def _update_age(self) -> None:
-        """A holder is reported now: unless this join knew it before, it may be the newer one."""
+        """Update the age, because a holder is reported: unless this join knew it before, it may be newer."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
         if self.age is Age.NEWEST and not knows_holder and not self._has_just_subscribed:
@@ -412,7 +412,7 @@ class InstanceClaim:
                 )
             self._event.emit(Warned(message=message))
         if not self._has_waited_long:
-            # A join that the description does not explain is refused again, and brokers log that: with a backoff.
+            # The description did not explain the refusal. Brokers log each refused join, so look again after a backoff.
             self._look_up(now + self._backoff.next_delay())
             return None
         self._enter(_T.JOIN_CLEARED)

@@ -91,7 +91,7 @@ class Heartbeats:
         return max(self._not_before, self._sent_at + self.spacing_s(now, holds=holds))
 
     def speed_up(self) -> None:
-        """Something changed: heartbeat quickly for a while."""
+        """Heartbeat quickly for a while, because something changed."""
         self.pace.speed_up()
 
     def note_activity(self, *, is_active: bool) -> None:
@@ -99,7 +99,7 @@ class Heartbeats:
         self._is_active = is_active
 
     def suspended(self, seconds: float) -> None:
-        """The session went on for this time, which the clock did not count: date the heartbeats back by it."""
+        """Date the heartbeats back by this time, in which the session continued and the clock stopped."""
         self._sent_at -= seconds
         if self.confirmed_at is not None:
             self.confirmed_at -= seconds

@@ -25,7 +25,7 @@ from consumer_membership.membership.events import AnnouncementsNotRead, Announce
 from consumer_membership.membership.states import StateMachine, TransitionRule, transitions_by_trigger
 from consumer_membership.types import Instant, TopicPartition
 
-#: The interval after the brokers refused the helper group: the right may be granted later.
+#: The interval after the brokers refused the helper group: the permission may be granted later.
 READ_REFUSED_EVERY_S = 60.0
 #: How often a predecessor describes the group to find its successor; the successor itself does so more often.
 DESCRIBE_EVERY_S = 0.25

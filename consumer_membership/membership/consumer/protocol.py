@@ -1,8 +1,8 @@
-"""The consumer protocol of a member (KIP-848): heartbeats out, their responses in.
+"""The consumer protocol of a member (KIP-848): its heartbeats and their responses.
 
-A heartbeat has the changes since the last answered one (`heartbeat`), and the instance id (`claim`); the response
-brings the epoch and the target. The member moves towards the target with the shared reconciler and acknowledges with
-the next heartbeat.
+A heartbeat has the changes since the last answered one (`heartbeat`), and the instance id (`claim`); the response has
+the epoch and the target. The member moves towards the target with the shared reconciler and acknowledges with the next
+heartbeat.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _S, _T = MemberState, ConsumerTrigger
 FENCES_BEFORE_NEW_ID = 2
 #: How many intervals Kafka's default session has (45 s of 5 s each).
 HEARTBEATS_OF_SESSION = 9
-#: This number of the broker's heartbeat intervals is within a session, as far as a member can know it: its heartbeats
+#: A session lasts at least this number of the broker's heartbeat intervals, as far as a member can know: its heartbeats
 #: are one interval apart, and a group in which one lost heartbeat ends the session would not work. The session timeout
 #: that was read is only an upper bound, since it may have been lowered since.
 SESSION_INTERVALS = 2.0
@@ -124,7 +124,8 @@ class ConsumerProtocol:
         self._leave_backoff = context.new_backoff()
         #: The version of the owned partitions that was acknowledged last, or is about to be.
         self._acknowledged = 0
-        #: The subscription in heartbeats: the former one until a leave is over: a static member keeps its partitions.
+        #: The subscription in heartbeats. During a leave it is the former one, because a static member keeps its
+        #: partitions.
         self._sent_subscription = self._watch.subscription
         #: The topics that the subscribed patterns matched when the heartbeats were last sped up for them.
         self._matched: frozenset[str] | None = None
@@ -166,7 +167,7 @@ class ConsumerProtocol:
 
     @property
     def retained(self) -> frozenset[TopicPartition]:
-        """None: the coordinator may assign a partition as soon as its revocation is acknowledged."""
+        """Always empty: the coordinator may assign a partition as soon as its revocation is acknowledged."""
         return frozenset()
 
     @property
@@ -389,7 +390,8 @@ class ConsumerProtocol:
     def _may_reconcile(self) -> bool:
         """Whether an attempt may begin: not before the last statement of ownership was answered.
 
-        What that statement lacked, the coordinator may have given to another member, if the target has changed.
+        If the target has changed, the coordinator may have assigned partitions that were not in that statement to
+        another member.
         """
         is_unanswered = self.heartbeats.has_unanswered_ownership and self._ownership.missing()
         return not is_unanswered and not self.epoch_increase.is_pending
@@ -417,7 +419,7 @@ class ConsumerProtocol:
         self.heartbeats.sending(request_id, self._event.now, is_join=self.member_epoch == JOIN_EPOCH)
         self._send(heartbeat, request_id)
         if self.state is _S.ACK:
-            # Like Java, the acknowledgement counts as made when it is sent; a lost one is repeated in full.
+            # As in Java, an acknowledgement counts when it is sent; if it is lost, a full heartbeat repeats it.
             if self._ownership.is_settled:
                 self._fire(_T.ACK_SENT, "the assignment was acknowledged")
             else:
@@ -449,7 +451,7 @@ class ConsumerProtocol:
     # ---- events ----
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Handle an event of the consumer protocol; one of the classic protocol answers an earlier request."""
+        """Handle an event of the consumer protocol; drop a late event of the classic protocol."""
         if not isinstance(event, ev.ConsumerEvent):
             return None
         match event:
@@ -523,7 +525,7 @@ class ConsumerProtocol:
             return None
         self.last_heartbeat_at = now
         if event.member_epoch <= JOIN_EPOCH:
-            # No success of a member has such an epoch; to adopt it would turn the next heartbeat into a leave.
+            # No successful response to a member has such an epoch; with it, the next heartbeat would be a leave.
             self.heartbeats.retry(now, after_backoff=True)
             return None
         interval_s = self.heartbeats.broker_interval_s
@@ -559,7 +561,8 @@ class ConsumerProtocol:
             self.member_epoch = event.member_epoch
             self.heartbeats.speed_up()
             if event.assignment is None and not self._ownership.owned:
-                # The response with the assignment may have gone to a join that was given up: request the whole of it.
+                # The response with the assignment may have gone to a join that was given up: request the complete
+                # assignment.
                 self.heartbeats.send_full_next()
         if self.heartbeats.begin_membership(self._event.now):
             self.claim.session.returned(self.claim.id)
@@ -621,7 +624,7 @@ class ConsumerProtocol:
         if not event.retriable:
             return Fatal(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
         if self._leave.is_sent and not event.is_sent:
-            # The join was withdrawn for the leave behind it, whose response counts.
+            # The join was withdrawn because a leave follows it; the leave's response counts.
             return None
         self._coordinator.miss_answer(event.reason)
         return None
@@ -685,7 +688,7 @@ class ConsumerProtocol:
         return None
 
     def _report(self, error: BrokerError) -> None:
-        """A topic cannot be described: if a check of the topics can name it, the application gets that error."""
+        """Report that a topic cannot be described, unless a check of the topics reports it with its name."""
         if self._watch.requests_refused_topics():
             self._history.note_error(error)
         else:
@@ -699,7 +702,7 @@ class ConsumerProtocol:
             return None
         is_pointless = self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH
         if is_pointless and error.code in REFUSALS[GroupProtocol.CONSUMER]:
-            # It refuses a join that the application has cancelled meanwhile: no reason to end FATAL.
+            # The error refuses a join that the application has cancelled meanwhile, so it is not fatal.
             return None
         return Fatal(error)
 
@@ -733,8 +736,8 @@ class ConsumerProtocol:
     def _on_unknown(self, error: BrokerError) -> MembershipEnd:
         """The coordinator does not know the member, or its epoch: it joins again, unless it was removed on purpose.
 
-        That is so for a static member (KIP-345's removal) whose session cannot have ended: a member that sent the last
-        answered heartbeat within a session cannot have lost it. The response itself may be old: a process that was
+        A static member was removed on purpose (KIP-345's removal) if its session cannot have ended, because the last
+        answered heartbeat was sent less than a session ago. The response itself may be old: a process that was
         suspended reads it when it continues. A member that was slow to revoke may have been removed for that (the
         rebalance timeout).
         """

@@ -1,7 +1,7 @@
 """How soon a member that waits for an instance id describes its group again.
 
 The coordinator does not notify waiting members, so each of them describes the group (ConsumerGroupDescribe). A refused
-join would show the same, but brokers log each of those. An id is most likely released soon after a member began to
+join would show the same, but brokers log each refused join. An id is most likely released soon after a member began to
 wait, because a deployment starts the new process shortly before it ends the old one; and soon after another id changed
 its holder, because a deployment replaces one process after the other. So descriptions are frequent then, and become
 rarer in proportion to the time without a change. A description costs the broker more the more members the group has,
@@ -21,8 +21,8 @@ QUICK_DESCRIPTION_S = 0.04
 #: The interval while a holder is about to hand its id over, because no member owns the partitions between the release
 #: and the description that shows it. With a round trip of 1 ms these are 300 requests a second.
 IMMINENT_DESCRIPTION_S = 0.002
-#: The part of the time since the request to the holder that the interval takes at least: from 2 s on, which is later
-#: than most holders release, the descriptions become rarer. A drain of 30 s costs about 3,000 of them.
+#: The interval is at least this part of the time since the request to the holder: from 2 s on, when most holders have
+#: released the id, the descriptions become rarer. A drain of 30 s costs about 3,000 of them.
 IMMINENT_SHARE = 0.001
 #: How long a release is likely after a change: Kubernetes ends a process within 30 s (terminationGracePeriodSeconds)
 #: after it started the next one, and Kafka's default session is 45 s.

@@ -22,8 +22,8 @@ from consumer_membership.membership.events import AnnouncementsNotRead, Announce
 from consumer_membership.types import Holder, Instant
 
 #: How long a member leaves an id to the successor of another holder. The successor describes the group every few
-#: milliseconds, so it joins far earlier, unless it has ended. One that was paused for longer prepares for another
-#: holder; meanwhile the partitions have an owner. The holder itself waits longer (`RESERVED_S`).
+#: milliseconds, so it joins far earlier, unless it has ended. A successor that was paused for longer prepares for
+#: another holder; meanwhile the partitions have an owner. The holder itself waits longer (`RESERVED_S`).
 RESERVED_FOR_OTHERS_S = 0.5
 
 
