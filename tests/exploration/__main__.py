@@ -1,8 +1,8 @@
 """Explore: `python -m tests.exploration [--config NAME] [--rules 4.4|classic] [--faults N] [--depth N] [--minutes M]`.
 
-The runs, one for each configuration and broker version, share the minutes, two at a time: the time that a run does not
-use is for the others. `--depth` ends each run after this number of steps; `--faults` sets the number of possible faults
-in each run. The command prints a line for each run, and returns 1 and prints a trace if a rule is broken.
+The runs, one for each configuration and broker version, share the minutes, two at a time: later runs can use the time
+that a run leaves. `--depth` ends each run after this number of steps; `--faults` sets the number of possible faults in
+each run. The command prints a line for each run, and returns 1 and prints a trace if a rule is broken.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.exploration.catalogue import CONFIGURATIONS
 from tests.exploration.configurations import RULES, Configuration
 from tests.exploration.search import Outcome, explore
 
-#: Runs at a time: each takes one core, and about half a gigabyte for a million states.
+#: The number of parallel runs: each uses one core, and about half a gigabyte for a million states.
 PROCESSES = 2
-#: The seconds of the given time for the start of the first processes; later runs use the measured time.
+#: The estimated time for the start of the first processes, in seconds; later runs use the measured time.
 START_S = 1.0
 HEAD = f"{'config':16} {'rules':5} {'faults':>6} {'states':>9} {'steps':>9} {'settle':>9} {'depth':>6} {'seconds':>8}"
 

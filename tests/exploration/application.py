@@ -30,9 +30,9 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(slots=True)
 class Application:
-    """The partitions of an application, and its pending effects. `commits`: whether it reports consumed positions.
+    """The partitions of an application, and its pending effects.
 
-    `is_eager`: whether its callbacks are those of the eager protocol.
+    `commits`: whether it reports consumed positions. `is_eager`: whether its callbacks are those of the eager protocol.
     """
 
     name: str
@@ -70,14 +70,14 @@ class Application:
         self.mailbox += [one for one in effects if not isinstance(one, STEPS) or one.attempt == newest]
 
     def finish_overtaken(self) -> ApplicationEffect:
-        """Take the step that had begun before it was overtaken; other overtaken steps cannot have begun."""
+        """Return the overtaken step whose callback had begun; drop the other overtaken steps, which had not begun."""
         step = self.mailbox.pop(0)
         newest = max((one.attempt for one in self.mailbox if isinstance(one, STEPS)), default=0)
         self.mailbox = [one for one in self.mailbox if not isinstance(one, STEPS) or one.attempt == newest]
         return step
 
     def next_step(self) -> ApplicationEffect | None:
-        """Take the next effect; overtaken steps are dropped."""
+        """Return the next effect; drop overtaken steps."""
         while self.mailbox:
             effect = self.mailbox.pop(0)
             if not isinstance(effect, STEPS) or not self._is_overtaken(effect):
@@ -85,7 +85,7 @@ class Application:
         return None
 
     def drop_overtaken(self) -> None:
-        """Drop the overtaken steps that cannot have begun: all except for the first one in the mailbox."""
+        """Drop the overtaken steps that cannot have begun: all except a step at the head of the mailbox."""
         begun = self.begun
         self.mailbox = [
             one for one in self.mailbox if one is begun or not isinstance(one, STEPS) or not self._is_overtaken(one)

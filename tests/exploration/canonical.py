@@ -2,8 +2,8 @@
 
 Numbers that are only compared are renamed, times become "due" or "later", and values for people are dropped; the
 package's docstring explains why this is sound. The member's clock is always 0 between two events. A field of the core
-that is unknown here is a part of the key without a change, which costs states but not soundness. The parts that depend
-on the protocol are in `consumer.canonical` and `classic.canonical`.
+that is unknown here stays in the key unchanged, which adds states but keeps the search sound. The parts that depend on
+the protocol are in `consumer.canonical` and `classic.canonical`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from consumer_membership.membership.member import MemberCore
     from tests.exploration.process import Process
 
-#: The number of the present attempt; older ones count down from it.
+#: The number of the current attempt; older attempts count down from it.
 ATTEMPT = 9
 #: The number of requests whose answer no member awaits.
 STALE = 0
@@ -142,7 +142,7 @@ def _rename_outcomes(commits: PendingCommits, oldest: int) -> None:
 
 
 def _empty(commit: _Pending) -> None:
-    """Return a commit that has ended without its other values, which do not matter."""
+    """Reset the values of a commit that has ended, because they do not matter any more."""
     commit.commit_id = commit.number = 0
     commit.deadline = commit.not_before = 0.0
     commit.offsets, commit.requested, commit.errors, commit.revoked = {}, {}, {}, set()

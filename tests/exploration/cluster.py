@@ -1,7 +1,7 @@
-"""A coordinator of `tests.simulation` as a part of a state, without a clock and with requests as values.
+"""A simulated coordinator as a part of a state, without a clock and with requests as values.
 
-The spontaneous events of a group and its times depend on the protocol: see the modules `spontaneous_events` of
-`consumer` and `classic`.
+The spontaneous events of a group and its times depend on the protocol; the modules `spontaneous_events` of `consumer`
+and `classic` define them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Envelope(NamedTuple):
 class SpontaneousEvent(NamedTuple):
     """A spontaneous event at the coordinator, and its members (their ids, or the names of their processes).
 
-    It costs its budget if it has no members or a live member.
+    The event costs its budget if it has no members, or if one of its members is live.
     """
 
     name: str

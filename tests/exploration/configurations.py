@@ -26,13 +26,13 @@ from tests.exploration.process import TOPIC, Process, half
 from tests.simulation.process_invariants import ProcessInvariants
 
 TOPIC_ID = UUID(int=1)
-#: The brokers by the names of their rules: those of the consumer protocol, and the classic one.
+#: The rules of brokers by name: versions of the consumer protocol, and the classic protocol.
 CLASSIC = "classic"
 RULES: Mapping[str, Rules | ClassicRules] = {
     "4.0": RULES_4_0,
     "4.2": RULES_4_2,
     "4.4": RULES_4_4,
-    # It does not wait for a group's second member.
+    # The coordinator does not wait for the second member of a group.
     CLASSIC: ClassicRules(initial_rebalance_delay_s=0.0),
 }
 #: The kinds of steps, each with its own budget; a fault also costs one of "all".
@@ -71,9 +71,9 @@ class MemberIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One configuration. `slots` has each slot's instance id; the first `present` slots have a process at first.
+    """One configuration. `slots` has the instance id of each slot; the first `present` slots begin with a process.
 
-    `assignor` is the assignor of all members, which are classic members then; None: they use KIP-848.
+    `assignor` is the assignor of all members, which are then classic members; None: the members use KIP-848.
 
     With `is_settled`, the exploration begins after the present processes have joined and share the partitions.
     `opening` contains the names of steps: each is taken and followed by a run without faults, and the exploration

@@ -1,7 +1,7 @@
-"""The check that each state settles within a bound of steps if no further faults occur.
+"""The check that each state settles within a bounded number of steps if no further faults occur.
 
-The run from a state is not random: messages arrive in order, applications perform their effects and poll, timers end in
-turn, and sessions of dead members end. Abandoned requests never arrive.
+The run from a state is not random: messages arrive in order, applications perform their effects and poll, timers end
+one after the other, and sessions of dead members end. Abandoned requests never arrive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.exploration.process import TOPIC, Process
 from tests.exploration.trace import lines_of
 from tests.simulation import internals
 
-#: The limit of turns until every member has settled; correct members need far fewer.
+#: The limit of turns until every member has settled; correct members need far fewer turns.
 MOST_TURNS = 40
 START = PLACE["start"]
 #: The limit of consecutive immediate steps of one process within its turn.
@@ -152,7 +152,7 @@ class Fairness:
                 yield step.label, state
 
     def _due(self, state: State, turn: int) -> list[SpontaneousEvent]:
-        """Return the events of this turn: short ones occur in each turn, and sessions end after the first turns."""
+        """Return the events of this turn: short events occur in each turn, and sessions end after the first turns."""
         spontaneous_events = self.model.spontaneous_events(state[-3])
         return [
             one for one in spontaneous_events if (turn >= TURNS_OF_A_SESSION if one.is_long else one.budget is None)

@@ -215,9 +215,9 @@ class Model:
             yield Step(Label("start", slot), (*state[:slot], newcomer, *state[slot + 1 : -1], left))
 
     def _crash(self, state: State, slot: int, left: int) -> Iterator[Step]:
-        """Yield the deaths of a process, in which the coordinator handles some of its last requests at once.
+        """Yield the deaths of a process, after which the coordinator immediately handles some of its last requests.
 
-        The other requests are handled never or later (orphans).
+        It handles the other requests later (orphans), or never.
         """
         process = self.processes.values[state[slot]]
         assert process is not None
@@ -246,7 +246,7 @@ class Model:
         return self._step(label, (*state[:slot], after, *state[slot + 1 :]), transition)
 
     def _step(self, label: Label, state: State, transition: Transition) -> Step:
-        """Return the step after a transition of the coordinator: its answers are sent, and removed members excused."""
+        """Return the step after a transition of the coordinator: send its answers, and excuse removed members."""
         slots = len(self.slots)
         if transition.removed or transition.released or transition.dropped:
             numbers = list(state[:slots])
@@ -289,7 +289,7 @@ class Model:
                 summary is not None and summary.is_answered
                 for summary in (self.summaries[state[one]] for one in self.slots)
             ):
-                # No answer is in flight for the time of a session.
+                # No answer stays in flight for as long as a session.
                 return
             # A session is long, so no member's last answer is recent when it ends.
             aged = (

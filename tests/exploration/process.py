@@ -1,6 +1,6 @@
 """One explored process: the member, its application, and the messages in flight between it and the coordinator.
 
-Each public method that `moves` names is a possible step. It changes this object, of which the model made a copy before.
+Each public method that `moves` names is a possible step. It changes this object, which is a copy that the model made.
 An abandoned request stays in flight (`zombies`), and so does an answer without a waiter (`late`): both may still
 arrive. The `transport` of a protocol delivers its requests. It has no state, and its public methods are also steps.
 """
@@ -113,7 +113,7 @@ class HeartbeatCall(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A JoinGroup or SyncGroup in flight: whether it waits at the coordinator, or waits forever, or its answer."""
+    """A JoinGroup or SyncGroup in flight: whether the coordinator received or dropped it, and its answer."""
 
     order: SendJoin | SendSync
     place: int
@@ -389,7 +389,7 @@ class Process:
     # ---- the leader ----
 
     def do_task(self) -> None:
-        """Deliver the answer to Metadata or the result of the assignor."""
+        """Deliver the response to Metadata, or the result of the assignor."""
         self.feed(self._done(self.tasks.pop(0)))
 
     def _done(self, task: Task) -> LeaderEvent:
@@ -423,7 +423,7 @@ class Process:
         self._perform(effect, raises=not isinstance(effect, PausePartitions))
 
     def finish_overtaken(self) -> None:
-        """Let a callback return that had begun before its step was overtaken."""
+        """Let the callback of an overtaken step return; it had begun before the step was overtaken."""
         self._perform(self.application.finish_overtaken(), raises=False)
 
     def _perform(self, step: ApplicationEffect | None, *, raises: bool) -> None:
@@ -437,7 +437,7 @@ class Process:
         self.post_later(finished)
 
     def post_later(self, event: Any) -> None:
-        """Send the member an event of the application or of another source beside the network."""
+        """Send the member an event that does not come from the network; in a slow configuration it is delayed."""
         if self.is_slow:
             self.inbox.append(event)
         else:
@@ -478,7 +478,7 @@ class Process:
         self.feed(TimePassed(), LEAVE_S)
 
     def repetitions_end(self) -> None:
-        """End the repetitions of the leave, after the time in which an answer to it may arrive."""
+        """End the repetitions of the leave, when no answer to the leave can arrive any more."""
         self.feed(TimePassed(), LEAVE_S)
 
     def commit_too_long(self) -> None:
@@ -497,7 +497,7 @@ class Transport(ABC):
 
     @abstractmethod
     def moves(self, process: Process) -> Iterator[Move]:
-        """Yield the possible moves of this protocol, beside the moves of all processes."""
+        """Yield the possible moves that only this protocol has."""
 
     @abstractmethod
     def send(self, process: Process, order: SendHeartbeat | SendJoin | SendSync | SendClassicLeave) -> None:

@@ -1,4 +1,4 @@
-"""Complete exploration of small configurations and of members that break a rule, and the parts of an exploration."""
+"""Complete explorations of small configurations and of members that break a rule; tests of an exploration's parts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.simulation import internals
 from tests.simulation import mutants as broken
 
 Budgets = Mapping[str, int]
-#: None is judged by its time: the largest of these configurations takes a quarter of a minute where a core is free.
+#: No test checks its duration: on a free core, the largest of these configurations takes a quarter of a minute.
 pytestmark = pytest.mark.timeout(900)
 
-#: The member, its configuration with budgets that suffice, what is found, and in how many steps at most.
+#: The broken member, its configuration, sufficient budgets, the expected violation, and the maximum number of steps.
 MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     (broken.TakesRevocationsForFinished, "three partitions", {"start": 1}, "it owns|fetchable by|leaves before", 16),
     (broken.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins again while", 10),
@@ -72,7 +72,7 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
     ),
 )
 
-#: Configurations with budgets that a few seconds suffice to explore to their end.
+#: Configurations and budgets whose complete exploration takes only a few seconds.
 SMALL: tuple[tuple[str, str, Budgets], ...] = (
     ("dynamic", "4.0", {"loss": 1}),
     ("dynamic", "4.4", {}),
@@ -91,7 +91,7 @@ SMALL: tuple[tuple[str, str, Budgets], ...] = (
 
 
 def rules_of(config: str) -> str:
-    """The rules of 4.2, or the classic ones."""
+    """Return the name of the rules of this configuration: 4.2 or classic."""
     return "4.2" if CONFIGURATIONS[config].assignor is None else "classic"
 
 
@@ -102,7 +102,7 @@ def explored(
     rules: str | None = None,
     make_member: Callable[..., MemberCore] = MemberCore,
 ) -> Outcome:
-    """A configuration with other budgets, explored; of its opening only the moves that these budgets allow."""
+    """Explore a configuration with these budgets; its opening keeps only the moves that the budgets allow."""
     known = CONFIGURATIONS[config]
     opening = tuple(name for name in known.opening if budgets.get(name))
     small = replace(known, budgets={"all": sum(budgets.values()), **budgets}, opening=opening)
@@ -129,7 +129,7 @@ def test_exploration_of_a_small_configuration_finds_no_violation(config: str, ru
 def test_exploration_finds_each_broken_member(
     mutant: type, config: str, budgets: Budgets, message: str, steps: int
 ) -> None:
-    """A test that cannot fail is a defect: each broken rule is found, with the shortest trace that leads to it."""
+    """The exploration finds each broken rule with the shortest trace to it: a test that cannot fail is a defect."""
     outcome = explored(config, budgets, make_member=broken.made_with(mutant))
     assert outcome.violation is not None
     assert re.search(message, outcome.violation), outcome.violation
@@ -139,7 +139,7 @@ def test_exploration_finds_each_broken_member(
 
 @pytest.mark.slow
 def test_hand_over_without_faults_keeps_the_epoch_of_the_group() -> None:
-    """The group is assigned again in no interleaving, so no partition of another member moves."""
+    """No interleaving of a hand-over changes the group epoch, so no partition of another member moves."""
     model = Model(replace(CONFIGURATIONS["hand-over"], budgets={"start": 1}), "4.2")
     search = Search(model)
     assert search.run().is_complete
@@ -148,7 +148,7 @@ def test_hand_over_without_faults_keeps_the_epoch_of_the_group() -> None:
 
 
 def settled(config: str) -> Process:
-    """The first process of a settled configuration."""
+    """Return the first process of a settled configuration."""
     model = Model(CONFIGURATIONS[config], rules_of(config))
     process = model.processes.values[Search(model).fairness.settled_from(model.first())[0]]
     assert process is not None
@@ -174,7 +174,7 @@ def test_fork_shares_no_mutable_state(config: str) -> None:
 
 @EACH_PROTOCOL
 def test_canonical_process_does_not_change_by_another_rewrite(config: str) -> None:
-    """A second rewrite changes nothing, and a copy's heartbeat makes another state."""
+    """A second canonical rewrite changes nothing, and a copy's heartbeat leads to another state."""
     process = settled(config)
     before = key_of(process)
     copy = fork(process)
@@ -187,20 +187,20 @@ def test_canonical_process_does_not_change_by_another_rewrite(config: str) -> No
 
 @EACH_PROTOCOL
 def test_heartbeat_without_a_change_leads_back_to_the_same_state(config: str) -> None:
-    """Otherwise each heartbeat would make a new state, and the search would never end."""
+    """A heartbeat without a change leads back to the same state, or the search would never end."""
     outcome = explored(config, {})
     assert (outcome.is_complete, outcome.states) == (True, 3)
 
 
 def test_search_starts_from_each_state_of_the_opening() -> None:
-    """A classic rebalance is long, so each of its states is a start, with its whole path in the trace."""
+    """A classic rebalance is long, so the search begins at each of its states, and a trace has the whole path."""
     outcome = Search(Model(CONFIGURATIONS["classic"], "classic")).run(depth=0)
     assert (outcome.depth, outcome.states > 20, outcome.steps) == (0, True, 0)
 
 
 @pytest.mark.slow
 def test_exploration_command_prints_a_table_and_returns_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    """The table has states, depth and time of each run; the exit code is 0 if no rule was broken."""
+    """The table has the states, depth and time of each run, and the exit code is 0 if no rule was broken."""
     code = main(["--config", "static", "--rules", "4.2", "--depth", "3"])
     output = capsys.readouterr().out
     assert (code, "static" in output, "0 broke a rule" in output) == (0, True, True)

@@ -30,7 +30,7 @@ def path_text(model: Model, path: Sequence[State], last: Step | None) -> str:
 
 
 def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[str]:
-    """Return one step from this state as text."""
+    """Yield the lines of text for one step from this state."""
     process = model.processes.values[state[label.slot]] if 0 <= label.slot < len(model.slots) else None
     who = process.name if process is not None else f"slot {label.slot}" if label.slot >= 0 else "coordinator"
     match label.kind, label.detail:
@@ -54,7 +54,7 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
 
 
 def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]:
-    """Return the events that the core received in this step, and its orders."""
+    """Yield the events that the core received in this step, and its effects."""
     try:
         match label.kind, label.detail:
             case "local", Move() as move:

@@ -1,1 +1,1 @@
-"""The classic core in an exploration: its process, the coordinator of `tests.simulation.classic`, and their rules."""
+"""The classic core in an exploration: the delivery of requests, spontaneous events, and canonical states."""

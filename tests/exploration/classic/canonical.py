@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _S = ClassicState
 EXCHANGE, BEAT, LEAVE, TOPICS = 1, 2, 3, 4
-#: The times of the next heartbeat, and of the leader's checks of held-back partitions and of its topics.
+#: The times until the next heartbeat, and until the leader checks held-back partitions and its topics.
 HEARTBEAT_S = 20.0
 REPAIR_S = 60.0
 REFRESH_S = 250.0
-#: The states in which a leader's knowledge is used.
+#: The states in which a leader uses the data of its group.
 _LEADS = frozenset({_S.SYNCING, _S.RECONCILE, _S.STABLE})
 _REASON = "a rebalance"
 

@@ -16,9 +16,9 @@ _TIMERS = {"end_session": TimerKind.SESSION, "end_joins": TimerKind.JOIN, "end_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicEvents(SpontaneousEvents):
-    """The ends of sessions and rebalance phases, and the move of the coordinator, if it is possible."""
+    """The ends of sessions and rebalance phases, and the move of the coordinator if `may_move` allows it."""
 
-    #: Whether the coordinator may move. Otherwise the state that is written for another coordinator does not matter.
+    #: Whether the coordinator may move. If not, the state that is written for another coordinator does not matter.
     may_move: bool
 
     def spontaneous_events(self, coordinator: ClassicCoordinator) -> Iterator[SpontaneousEvent]:
@@ -76,6 +76,6 @@ class ClassicEvents(SpontaneousEvents):
 
 
 def _sender(member: ClassicMember) -> tuple[str, ...]:
-    """Return the process whose request waits, because it may not know its member id."""
+    """Return the name of the process whose request waits, because the process may not know its member id."""
     keys = (member.join, member.sync)
     return tuple(one.name for one in keys if isinstance(one, Address) and one != NO_RECEIVER)

@@ -72,7 +72,7 @@ class ClassicTransport(Transport):
         process.feed(self._end_exchange(process))
 
     def take_answer_twice(self, process: Process) -> None:
-        """Deliver the answer, which will arrive once more."""
+        """Deliver the answer, and let it arrive a second time later."""
         event = self._end_exchange(process)
         process.late.append(event)
         process.feed(event)
@@ -114,7 +114,7 @@ class ClassicTransport(Transport):
         return is_out
 
     def may_arrive_late(self, order: Any) -> bool:
-        """Return whether this is neither a heartbeat nor a read, because late ones change nothing."""
+        """Return whether this is neither a heartbeat nor a read, because late heartbeats and reads change nothing."""
         return not isinstance(order, SendClassicHeartbeat | FetchCommitted)
 
     # ---- actions of the coordinator ----
@@ -167,7 +167,7 @@ class ClassicTransport(Transport):
         process.feed(TimePassed(), SESSION_S)
 
     def repair(self, process: Process) -> None:
-        """Let the leader wait for a session for a member that should have joined again."""
+        """Let the leader's wait for a member that should have joined again exceed a session."""
         process.feed(TimePassed(), REPAIR_S)
 
     # ---- requests ----

@@ -1,1 +1,1 @@
-"""The KIP-848 core in an exploration: its process, its coordinator, and their invariants."""
+"""The KIP-848 core in an exploration: the delivery of requests, spontaneous events, and canonical states."""

@@ -41,7 +41,7 @@ def canonicalise(process: Process) -> None:
     if member.settings.conflict_policy is ConflictPolicy.HAND_OVER:
         hand_over.canonicalise(process, now)
     if not member.settings.is_static:
-        # Only the holder of an instance id reads these.
+        # Only the holder of an instance id reads these values.
         heartbeats = internals.consumer(member).heartbeats
         heartbeats.broker_interval_s = heartbeats.confirmed_at = None
         internals.consumer(member).claim.age, process.invariants.is_newest = Age.OLDER, False

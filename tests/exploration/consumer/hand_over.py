@@ -1,6 +1,6 @@
 """The hand-over of an instance id in an exploration: its invariants, and its canonical form.
 
-The announcements are at the explored coordinator, in the helper group. The end of the time in which a released id is
+The explored coordinator stores the announcements in the helper group. The end of the time in which a released id is
 reserved for its successor is a step (`reserve_since`), because times have no length here.
 """
 
@@ -106,7 +106,7 @@ def canonicalise(process: Process, now: float) -> None:
     if claim.successor.state is _S.IDLE:
         process.application.warmed = frozenset()
     if claim.state is ClaimState.HELD:
-        # The next join begins without them.
+        # The next join begins without reservations.
         claim._reservations.begin()
     claim._reservations._left_at = {one: _place(at, now) for one, at in claim._reservations._left_at.items()}
 
@@ -151,7 +151,7 @@ def _place_successor(successor: Successor, now: float) -> None:
         successor._announced_at = _place(successor._announced_at, now)
     successor._backoff.failures = 0
     if successor.holder is not None:
-        # Its epoch is for people.
+        # Its epoch is only displayed.
         successor.holder = replace(successor.holder, member_epoch=1)
 
 
@@ -159,10 +159,10 @@ def _place_predecessor(predecessor: Predecessor, now: float) -> None:
     predecessor._read_at = later(predecessor._read_at, now, RETRY_S) or 0.0
     predecessor._released_at = _place(predecessor._released_at, now) if predecessor.has_released else 0.0
     if predecessor.state is _P.HOLDING:
-        # What the latest hand-over was about.
+        # The values of the latest hand-over do not matter any more.
         predecessor.successor = predecessor._partition = predecessor._released_id = None
 
 
 def _place(moment: float, now: float) -> float:
-    """Return whether this time is long ago, as a canonical time."""
+    """Return the canonical value of a time: recent, or so long ago that its reservation is over."""
     return 0.0 if now - moment < RESERVED_S else LONG_AGO

@@ -29,7 +29,7 @@ from tests.simulation import internals
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTransport(Transport):
-    """Delivers heartbeats in order, one at a time, and calls; reads of offsets wait for earlier requests."""
+    """Delivers heartbeats and calls, each in order; reads of offsets wait for earlier requests."""
 
     protocol: ClassVar = GroupProtocol.CONSUMER
 
@@ -62,7 +62,7 @@ class ConsumerTransport(Transport):
         process.feed(self._event_of(process, process.heartbeats.pop(0)))
 
     def take_answer_twice(self, process: Process) -> None:
-        """Deliver the answer to the oldest heartbeat, which will arrive once more."""
+        """Deliver the answer to the oldest heartbeat, and let it arrive a second time later."""
         event = self._event_of(process, process.heartbeats.pop(0))
         process.late.append(event)
         process.feed(event)
@@ -87,7 +87,7 @@ class ConsumerTransport(Transport):
         return number > 0
 
     def may_arrive_late(self, order: Any) -> bool:
-        """Return whether this is not a read, because late reads change nothing."""
+        """Return whether this is a write, because late reads change nothing."""
         return isinstance(order, CommitOffsets | WriteAnnouncement)
 
     # ---- actions of the coordinator ----
@@ -110,7 +110,7 @@ class ConsumerTransport(Transport):
         return is_join and request.member_id == internals.member_id(process.member)
 
     def executed_call(self, process: Process, _: int, reply: Answer) -> None:
-        """Add the answer to the oldest unhandled request that is not a heartbeat; reads are answered at once."""
+        """Add the answer to the oldest unhandled request except heartbeats; deliver answers to reads immediately."""
         number = next(place for place, one in enumerate(process.calls) if one.answer is None)
         order = process.calls[number].order
         process.forget_zombies(type(order))
@@ -133,7 +133,7 @@ class ConsumerTransport(Transport):
         internals.reserve_since(process.member, LONG_AGO)
 
     def hesitate(self, process: Process) -> None:
-        """Let enough time pass since the subscription that holders may be newer."""
+        """Let so much time pass since the subscription that holders may be newer than this process."""
         internals.subscribe_at(process.member, LONG_AGO)
 
     def wait_too_long(self, process: Process) -> None:
@@ -166,7 +166,7 @@ class ConsumerTransport(Transport):
         return any(one.answer is not None for one in process.heartbeats)
 
     def should_not_have_ended(self, process: Process) -> bool:
-        """Return whether it never joined, lost no race, and did not exceed its wait."""
+        """Return whether the process never joined, took over from no holder, and did not exceed its wait."""
         invariants = process.invariants
         waited_in_vain = internals.waits_for_instance_since(process.member) == LONG_AGO
         return invariants.is_newest and invariants.takeovers == 0 and not waited_in_vain
