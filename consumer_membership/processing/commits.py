@@ -1,10 +1,10 @@
 """Commits the offsets of finished records: periodically, and before partitions are given up.
 
 Each commit contains, for each partition, the offset of its first unfinished record, and as metadata the finished
-records beyond it. The member sends commits in the order in which they are made, so that none goes back.
+records beyond it. The member sends commits in the order in which they are made, so that no committed offset goes back.
 
 The outputs of a record are acknowledged by the brokers before a commit covers the record. `TransactionalCommits` writes
-both together.
+outputs and offsets together.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class OffsetCommits:
 
     @property
     def tick_s(self) -> float:
-        """Once handlers have returned outputs, they are passed to the producer soon."""
+        """The longest time between two calls of `tick`; short once handlers have returned outputs."""
         return _OUTPUTS_S if self._outputs.has_started else inf
 
     def prepare(self) -> None:

@@ -291,7 +291,7 @@ class _DeadLetterThreads:
             self._changed.notify_all()
 
     def _next(self) -> tuple[Task, Context, asyncio.Future[_DeadLetterResult]] | None:
-        """Wait for the next task; None: there is none any more."""
+        """Wait for the next task; None: no task will follow."""
         with self._changed:
             while not self._tasks and not self._is_over:
                 self._clock.wait(self._changed, None)

@@ -1,4 +1,4 @@
-"""The headers of dead letters: what a failed record has beside its key and value, and the value that is read back.
+"""The headers of dead letters: how they describe a failed record, and how they are read again.
 
 A dead letter has the headers of Spring Kafka (`DeadLetterPublishingRecoverer`, names in `KafkaHeaders`: numbers are
 big-endian, texts are UTF-8) and those of Kafka Connect (`DeadLetterQueueReporter`: every value is text), so that the
@@ -201,7 +201,7 @@ def _shortened(value: bytes, size: int, *, keeps_end: bool) -> bytes | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record of a dead-letter topic, with what its headers say about the failure; None: there is no such header.
+    """A record of a dead-letter topic, with the failure that its headers describe; None: there is no such header.
 
     Attributes:
         topic: The dead-letter topic.

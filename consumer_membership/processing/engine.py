@@ -129,7 +129,7 @@ class Engine:
 
     @property
     def is_called_by_handler(self) -> bool:
-        """Whether a handler of this processor calls: `run` waits for it, so it must not wait for the end of `run`."""
+        """Whether the caller is a handler of this processor: `run` waits for it, so it must not wait for `run`."""
         return WORK_OF_HANDLER.get() is self._work
 
     def begin(self) -> None:

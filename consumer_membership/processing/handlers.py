@@ -127,7 +127,7 @@ def _named(handler: object) -> type:
 
 
 def _is(question: Callable[[object], bool], given: object) -> bool:
-    """Return the answer for a callable; an object's `__call__` may also be such a function."""
+    """Return whether a callable, or the `__call__` of an object, is such a function."""
     while isinstance(given, functools.partial):
         given = given.func
     return question(given) or question(getattr(given, "__call__", None))  # noqa: B004 - the method itself

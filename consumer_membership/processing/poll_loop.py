@@ -29,7 +29,7 @@ from consumer_membership.types import TopicPartition
 
 _log = partial(logging.getLogger, "consumer_membership.processing")
 
-#: The most records of one poll, and at most so many that a partition can have in hand.
+#: The most records of one poll; if a partition can have fewer in hand, that number applies.
 POLL_RECORDS = 1000
 #: How long a poll waits for records: normally, and while a paused partition may have space soon.
 POLL_S, PAUSED_POLL_S = 0.2, 0.005
@@ -190,7 +190,7 @@ class PollLoop:
     # ---- full partitions ----
 
     def _pause(self) -> None:
-        """Pause the full partitions, while others continue; if the handlers have enough, wait for space first."""
+        """Pause full partitions, while others continue; if the handlers have enough records, wait for space first."""
         work, scheduler = self._work, self._work.scheduler
         if scheduler.has_reserve:
             work.wait_until(
@@ -248,7 +248,7 @@ class PollLoop:
     def _committed(
         self, consumer: Consumer, partitions: list[PartitionOffset]
     ) -> Mapping[TopicPartition, PartitionOffset | None]:
-        """Return the committed offsets; without an answer none, so that records may be repeated but are never lost.
+        """Return the committed offsets; none without a response, so that records may be repeated but are never lost.
 
         Raises:
             KafkaException: the coordinator did not respond, and records must not be repeated (`must_not_repeat`).
@@ -311,7 +311,7 @@ class PollLoop:
         self._on_handlers(HandlersDisowned(offsets=offsets, is_loss=is_loss))
 
     def _wait_for_handlers(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
-        """Start nothing more of these partitions, and wait until nothing of them runs; then cancel the rest."""
+        """Start no more records of these partitions, wait for their handlers, and cancel the last ones."""
         work, closing = self._work, list(partitions)
         work.close(closing)
         deadline = work.now() + timeout_s
@@ -333,7 +333,7 @@ class PollLoop:
     # ---- the end ----
 
     def _drain(self) -> None:
-        """Finish what runs, at most for the grace period, while rebalances go on; then commit everything."""
+        """Finish running handlers, at most for the grace period, while rebalances continue; then commit everything."""
         work, consumer = self._work, self._consumer
         deadline = work.now() + (0.0 if self._is_hurried else self._settings.grace_period_s)
         work.close(self._partitions)

@@ -97,17 +97,17 @@ class ProcessContext:
 
     @property
     def is_current(self) -> bool:
-        """True: a process with a call that no longer counts is killed."""
+        """Always True: a process with a call that no longer counts is killed."""
         return True
 
     @property
     def is_ending(self) -> bool:
-        """False: a worker process is not informed of a revocation or a stop, which waits for this call."""
+        """Always False: a worker process is not informed of a revocation or a stop, which waits for this call."""
         return False
 
     @property
     def is_cancelled(self) -> bool:
-        """False: a process with a call that should end is killed."""
+        """Always False: a process with a call that should end is killed."""
         return False
 
 
@@ -382,7 +382,7 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def _portable_error(error: BaseException) -> BaseException:
-    """Return the error if it survives the way to another process, or else a description of it."""
+    """Return the error if it can be sent to another process, or else a description of it."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     except Exception:  # noqa: BLE001 - classes of the program may raise anything
@@ -420,7 +420,7 @@ def _result_of(reply: object) -> object:
 
 
 def serve(connection: Connection[bytes, bytes], pickled: bytes, memory: MutableSequence[float] | None) -> None:
-    """Run the handler for each request until the connection ends; this is the process."""
+    """Run the handler for each request until the connection ends: the main function of a worker process."""
     if memory is not None:
         _SHARED.append(memory)
     _separate()

@@ -56,7 +56,7 @@ class ProcessingOrder(Enum):
 
 
 class _LaneState(Enum):
-    """IDLE: no records. READY: waits for its turn. HELD: its first record may not start yet. BUSY: a task has it."""
+    """The state of a lane. READY: it waits for its turn. HELD: its first record may not start. BUSY: a task has it."""
 
     IDLE = "idle"
     READY = "ready"
@@ -132,7 +132,7 @@ class OwnedPartition:
         self.is_paused = False
         #: When a batch that is not full starts; None: no batch waits.
         self.wakes_at: Instant | None = None
-        #: What handlers of finished records returned, until it is committed with their offsets.
+        #: The outputs of finished records, until they are committed with the offsets.
         self.outputs: list[OutputRecord] = []
 
 

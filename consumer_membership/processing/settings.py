@@ -362,7 +362,7 @@ def _on_warm(options: Mapping[str, object]) -> WarmFunction | None:
 
 
 def _seconds(name: str, value: object) -> float:
-    """Return a duration of 0 or more; math.inf is one."""
+    """Return a duration of 0 or more; math.inf is allowed."""
     given = value.total_seconds() if isinstance(value, timedelta) else value
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise ArgumentTypeError(name, value, "give a number of seconds, or a timedelta")

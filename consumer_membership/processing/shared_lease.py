@@ -1,8 +1,8 @@
 """The lease of a processor in memory that it shares with its worker processes, so that a running call sees renewals.
 
 The consumer writes the end of its lease there whenever the coordinator answers. The time is that of the session clock,
-which all processes of a host share and which counts suspensions (`CLOCK_BOOTTIME` on Linux). A worker process reads it
-without asking: it also notices the end if the processor itself is stopped.
+which all processes of a host share and which counts suspensions (`CLOCK_BOOTTIME` on Linux). A worker process reads
+this memory without a request, so it also notices the end if the processor itself is stopped.
 
 A call belongs to one membership. If the consumer loses its partitions, the number of the membership grows, so that the
 lease of a later membership never covers the call.

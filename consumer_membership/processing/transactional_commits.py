@@ -30,7 +30,8 @@ _log = partial(logging.getLogger, "consumer_membership.processing")
 
 #: The interval of transactions: Kafka Streams' and the Parallel Consumer's. Readers of committed records wait for it.
 TRANSACTION_S = 0.1
-#: So many outputs are written before the interval is over. With 1,000, transactions limited the rate to a third.
+#: This number of outputs is written at once, before the interval is over. With 1,000, transactions limited the rate to
+#: a third.
 MANY_OUTPUTS = 10_000
 #: The waits after aborted transactions.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0

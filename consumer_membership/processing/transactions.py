@@ -1,9 +1,9 @@
 """Transactions of outputs and offsets: readers of committed records see both, or neither.
 
-The offsets are sent with the group metadata of the member (KIP-447), so the group coordinator refuses those of a member
-that no longer owns its partitions. That fences stale members, whatever their `transactional.id` is. Therefore the id
-only has to be unique among the living processes. An id that stays the same over restarts is better: the next process
-ends the open transaction of a killed process at once, and readers do not wait until `transaction.timeout.ms`.
+The offsets are sent with the group metadata of the member (KIP-447), so the group coordinator refuses the offsets of a
+member that no longer owns its partitions. That fences stale members, whatever their `transactional.id` is. Therefore
+the id only has to be unique among the living processes. An id that stays the same over restarts is better: the next
+process ends the open transaction of a killed process at once, and readers do not wait until `transaction.timeout.ms`.
 
 Committed metadata travels with the offsets (TxnOffsetCommit), so the offsets that are finished beyond the committed
 offset are in the transaction as well.

@@ -1,6 +1,6 @@
 """The scheduler under one lock: what the poll loop and the workers share.
 
-| who | calls |
+| caller | methods |
 |---|---|
 | the poll loop, one thread | `assign`, `admit`, `close`, `release`, `resume`, `wait_until`, and the offsets |
 | workers, any thread | `take`, `exchange`, `failed`, `dead_lettered` |
@@ -92,7 +92,7 @@ class Work:
         self.on_available: Callable[[], None] = lambda: None
         #: Returns until when the partitions are certainly owned (`Line.lease_until`); set by the engine.
         self.lease: Callable[[], Instant | None] = lambda: None
-        #: Until when records may start without another look at the lease.
+        #: Until when records may start without another check of the lease.
         self._owned_until: Instant = -inf
         #: Whether no record may start because the lease is over.
         self.is_suspended = False
@@ -174,7 +174,7 @@ class Work:
         return left
 
     def resume(self) -> None:
-        """Wake the workers if the lease, which was over, lasts again."""
+        """Wake the workers if the lease was renewed after its end."""
         with self.lock:
             if self._renew_lease(self.now()):
                 self.on_available()
