@@ -1,9 +1,10 @@
-"""What the coordinators of both protocols are alike in: the cluster's topics, which node speaks, the journal.
+"""The base of the coordinators of both protocols: the cluster's topics, the coordinator's node, and the journal.
 
-A coordinator is pure: requests in, answers out, `now` given; no I/O, no clock, no chance. Every request comes with a
-key of the asker's, and every call returns the answers that it releases, in order, each with its request's key: that of
-the request itself, where it need not wait, and those of others. Which broker node speaks for the groups can change:
-the other nodes answer NOT_COORDINATOR, the new one COORDINATOR_LOAD_IN_PROGRESS for a while.
+A coordinator is pure: it receives requests and the time `now`, and returns responses, without I/O, clock or randomness.
+The caller gives every request a key. Every call returns the responses that it releases, in order, each with the key of
+its request: the response to its own request, unless that must wait, and responses to requests that waited. The
+coordinator can move to another broker node: other nodes respond NOT_COORDINATOR, and the new coordinator responds
+COORDINATOR_LOAD_IN_PROGRESS until it has loaded the groups.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Topic:
 
 
 class GroupCoordinator(ABC):
-    """The coordinator of all groups of a cluster, and what the cluster knows of topics."""
+    """The coordinator of all groups of a cluster, and the cluster's topics."""
 
-    #: The groups that it knows.
+    #: The groups by their ids.
     groups: dict[str, Any]
     #: How many characters of metadata a committed offset may have (offset.metadata.max.bytes).
     offset_metadata_max_bytes = 4096
@@ -61,7 +62,7 @@ class GroupCoordinator(ABC):
     def process(
         self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
     ) -> list[Released]:
-        """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
+        """Handle a request; return the released responses. `node_id`: the receiving broker (None: the coordinator)."""
         try:
             self.check(request, node_id, now)
             answer = self.handle(key, group_id, request, now)
@@ -71,75 +72,75 @@ class GroupCoordinator(ABC):
         return released if answer is None else [*released, Released(key, answer)]
 
     def answer(self, group_id: str, request: Request, now: Instant, *, node_id: int | None = None) -> Answer:
-        """Handle a request that need not wait."""
+        """Return the response to a request that does not have to wait."""
         return self.process("asked", group_id, request, now, node_id=node_id)[-1].answer
 
     @abstractmethod
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
-        """Handle a request; None: it waits. Raises Refusal."""
+        """Return the response to a request; None: `take_released` returns it later. Raises RequestRefusal."""
 
     def take_released(self) -> list[Released]:
-        """Take what the groups have to say to those that waited."""
+        """Return and clear the responses that the groups have released; there are none if no request waits."""
         return []
 
     @abstractmethod
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
-        """Let another node be the coordinator; it loads its groups first."""
+        """Make another node the coordinator, which first loads the groups; return the released responses."""
 
     @abstractmethod
     def pass_time(self, now: Instant) -> list[Released]:
-        """Let what is due end."""
+        """Fire the session and rebalance timers that are due; return the released responses."""
 
     @abstractmethod
     def next_deadline(self) -> Instant | None:
-        """When `pass_time` has something to do."""
+        """Return when `pass_time` must be called next; None: no timer is running."""
 
     @abstractmethod
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
-        """Take a member out as an administrator does (KIP-345, KAFKA-18188)."""
+        """Remove a member as an administrator does (KIP-345, KAFKA-18188); return the released responses."""
 
     @abstractmethod
     def members(self, group_id: str) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
 
     @abstractmethod
     def is_settled(self, group_id: str) -> bool:
-        """Whether nothing is under way in the group; a group without members is."""
+        """Return whether no rebalance is in progress in the group; an empty group is settled."""
 
     def waiting(self) -> frozenset[Key]:
-        """The keys of the requests that will be answered later."""
+        """Return the keys of the requests that wait for a response."""
         return frozenset()
 
     # ---- the cluster ----
 
     def create_topic(self, name: str, partitions: int, topic_id: UUID | None = None) -> None:
-        """Create a topic, or create one again; the id follows from the name unless it is given."""
+        """Create or replace a topic; without `topic_id`, the id is derived from the name."""
         topic_id = topic_id or uuid5(NAMESPACE_OID, name)
         self.topics[name] = Topic(name=name, topic_id=topic_id, partitions=partitions)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and what was committed of it."""
+        """Delete a topic and its committed offsets."""
         self.topics.pop(name)
         for group in self.groups.values():
             for partition in [p for p in group.committed if p.topic == name]:
                 del group.committed[partition]
 
     def names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Answer Metadata by id: the names of those that exist."""
+        """Return the names of the existing topics among these ids, as Metadata by id does."""
         return {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id in topic_ids}
 
     def partitions_of(self, names: Collection[str] | None) -> dict[str, int]:
-        """Answer Metadata by name: how many partitions those have that exist; None: all topics."""
+        """Return the partition counts of the existing topics among these names (None: all topics), as Metadata does."""
         return {name: topic.partitions for name, topic in self.topics.items() if names is None or name in names}
 
     def commit_errors(self, offsets: Offsets) -> Mapping[TopicPartition, int]:
-        """The error code of each partition of a commit that the group accepts."""
+        """Return the error code of each partition of a commit that the group accepts, 0 for success."""
         return {partition: self._commit_error(partition, at) for partition, at in offsets.items()}
 
     def _commit_error(self, partition: TopicPartition, at: OffsetAndMetadata) -> int:
         if not self._exists(partition):
             return code.UNKNOWN_TOPIC_OR_PARTITION
-        # A broker counts the characters of Java's strings (rules 3.6: `String.length`).
+        # A broker counts UTF-16 code units, as Java does (rules 3.6: `String.length`).
         is_too_large = len(at.metadata.encode("utf-16-le")) // 2 > self.offset_metadata_max_bytes
         return code.OFFSET_METADATA_TOO_LARGE if is_too_large else 0
 
@@ -147,8 +148,8 @@ class GroupCoordinator(ABC):
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition < topic.partitions
 
-    def check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for bounds
-        """Raises Refusal where this broker is not the coordinator, or not yet, or would refuse the request as one."""
+    def check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for overrides
+        """Raise RequestRefusal if this broker is not the coordinator or still loads; overrides add further checks."""
         if node_id is not None and node_id != self.node_id:
             raise RequestRefusal(code.NOT_COORDINATOR)
         if self.is_loading(now):
@@ -156,15 +157,15 @@ class GroupCoordinator(ABC):
         self._loading_until = None
 
     def is_loading(self, now: Instant) -> bool:
-        """Whether a node that has just become the coordinator still loads its groups."""
+        """Return whether a node that has just become the coordinator still loads its groups."""
         return self._loading_until is not None and now < self._loading_until
 
 
 def _refused(request: Request, refusal: Refused) -> Answer:
-    """A refusal in the form of the request's answer."""
+    """Return a refusal in the form of the request's response."""
     match request:
         case ClassicHeartbeat() if refusal.code == code.COORDINATOR_LOAD_IN_PROGRESS:
-            # A broker that does not know yet reports no error (rules 4.10).
+            # A broker that still loads the group reports no error (rules 4.10).
             return Alive()
         case Commit():
             return CommitResults(codes=dict.fromkeys(request.offsets, refusal.code))

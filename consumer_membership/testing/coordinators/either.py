@@ -1,8 +1,8 @@
-"""The coordinator of a broker that has groups of both protocols, where no living group is converted.
+"""The coordinator of a broker that has groups of both protocols, and converts no group that has members.
 
-What a group is follows from who is in it: a consumer protocol's join is refused while classic members are there, and a
-classic one while members of the consumer protocol are (KIP-848, `group.consumer.migration.policy=disabled`). An empty
-group becomes what the next member speaks, and keeps its offsets.
+The members of a group decide its protocol: a consumer-protocol join is rejected while the group has classic members,
+and a classic join while it has consumer-protocol members (KIP-848, `group.consumer.migration.policy=disabled`). An
+empty group takes the protocol of its next member, and keeps its offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from consumer_membership.types import JOIN_EPOCH, Instant
 
 
 class EitherCoordinator(GroupCoordinator):
-    """Two coordinators of one cluster, of which each group has one. `offers_consumer`: whether there is KIP-848."""
+    """Both coordinators of one cluster; each group uses one. `offers_consumer`: whether the broker supports KIP-848."""
 
     def __init__(self, rules: Rules, classic_rules: ClassicRules, *, offers_consumer: bool = True) -> None:
         self.consumer, self.classic = ConsumerCoordinator(rules), ClassicCoordinator(classic_rules)
@@ -44,15 +44,15 @@ class EitherCoordinator(GroupCoordinator):
 
     @property
     def groups(self) -> dict[str, Any]:  # type: ignore[override]  # computed here
-        """The groups of both."""
+        """The groups of both coordinators."""
         return {**self.classic.groups, **self.consumer.groups}
 
     def check(self, request: Request, node_id: int | None, now: Instant) -> None:
-        """Both are one broker's, and move together."""
+        """Check with the classic coordinator only: both coordinators are on one broker, and move together."""
         self.classic.check(request, node_id, now)
 
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
-        """Handle a request; None: its answer comes later. Raises Refusal."""
+        """Return the response to a request; None: `take_released` returns it later. Raises RequestRefusal."""
         speaks = self._coordinator_of(group_id, request)
         other: GroupCoordinator = self.classic if speaks is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
@@ -68,15 +68,15 @@ class EitherCoordinator(GroupCoordinator):
         return answer
 
     def is_loading(self, now: Instant) -> bool:
-        """Whether the groups of both are being loaded."""
+        """Return whether the coordinator node still loads its groups, which are those of both protocols."""
         return self.classic.is_loading(now)
 
     def take_released(self) -> list[Released]:
-        """Take the answers of both to requests that waited."""
+        """Return and clear the responses that the groups of both coordinators have released."""
         return [*self.consumer.take_released(), *self.classic.take_released()]
 
     def _coordinator_of(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
-        """Whose request it is; commits, reads and removals are the group's."""
+        """Return the coordinator for a request's protocol; commits, fetches and leaves use the group's protocol."""
         match request:
             case Heartbeat() | Describe():
                 return self.consumer
@@ -91,7 +91,7 @@ class EitherCoordinator(GroupCoordinator):
         return self.consumer if group_id in self.consumer.groups else self.classic
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
-        """Take a member out as an administrator does."""
+        """Remove a member as an administrator does; return the released responses."""
         return self._of(group_id).expel(group_id, member_id, now)
 
     def delete_group(self, group_id: str) -> None:
@@ -99,25 +99,25 @@ class EitherCoordinator(GroupCoordinator):
         del self._of(group_id).groups[group_id]
 
     def members(self, group_id: str) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
         return self._of(group_id).members(group_id)
 
     def is_settled(self, group_id: str) -> bool:
-        """Whether nothing is under way in the group."""
+        """Return whether no rebalance is in progress in the group; an empty group is settled."""
         return self._of(group_id).is_settled(group_id)
 
     # ---- time ----
 
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
-        """Let another node be the coordinator; it loads its groups first."""
+        """Make another node the coordinator, which first loads the groups; return the released responses."""
         self.node_id = node_id
         return [*self.consumer.move(node_id, now, loading_s), *self.classic.move(node_id, now, loading_s)]
 
     def pass_time(self, now: Instant) -> list[Released]:
-        """Let what is due end."""
+        """Fire the session and rebalance timers that are due; return the released responses."""
         return [*self.consumer.pass_time(now), *self.classic.pass_time(now)]
 
     def next_deadline(self) -> Instant | None:
-        """When `pass_time` has something to do."""
+        """Return when `pass_time` must be called next; None: no timer is running."""
         moments = (self.consumer.next_deadline(), self.classic.next_deadline())
         return min((moment for moment in moments if moment is not None), default=None)

@@ -1,6 +1,6 @@
-"""What coordinators are asked, and what they answer: values, the wire's fields without its bytes.
+"""The requests and responses of coordinators: values with the fields of Kafka's messages, without their encoding.
 
-A heartbeat of the consumer protocol is `membership.effects.Heartbeat`, its success `rules.Granted`.
+The consumer protocol's heartbeat is `membership.effects.Heartbeat`; its success response is `rules.Granted`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from consumer_membership.translation.requests import PROTOCOL_TYPE
 from consumer_membership.types import NO_MEMBER_ID, Holder, OffsetAndMetadata, Offsets, TopicPartition
 
 PartitionSet: TypeAlias = frozenset[TopicPartition]
-#: By what the asker recognizes the answer to its request; anything but None.
+#: The value by which the caller matches a response to its request; any value but None.
 Key: TypeAlias = Hashable
 
 
 class Offer(NamedTuple):
-    """An assignor that a member supports, and its subscription as that assignor wrote it."""
+    """An assignor that a member supports, and the member's subscription as that assignor wrote it."""
 
     assignor: str
     subscription: MemberSubscription
 
 
 class LeaderShare(NamedTuple):
-    """What the leader gives to one member."""
+    """The partitions that the leader assigns to one member."""
 
     member_id: str
     partitions: PartitionSet
 
 
 class LeavingMember(NamedTuple):
-    """A member of a LeaveGroup: by its id, or by its instance id only (an administrator), or by both."""
+    """A member in a LeaveGroup, named by its member id, by its instance id only (an administrator), or by both."""
 
     member_id: str = NO_MEMBER_ID
     instance_id: str | None = None
@@ -46,7 +46,7 @@ class LeavingMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup; the offers in order of preference. It waits for the other members."""
+    """A JoinGroup request, which waits for the other members; `offers` are in order of preference."""
 
     offers: tuple[Offer, ...]
     session_timeout_s: float
@@ -59,7 +59,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """SyncGroup; `shares` from the leader only. It waits for the leader's. None of a protocol is not compared."""
+    """A SyncGroup request, which waits for the leader's assignment; only the leader sends `shares`.
+
+    The coordinator compares `assignor` and `protocol_type` with the group's unless they are None.
+    """
 
     member_id: str
     generation: int
@@ -71,7 +74,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicHeartbeat:
-    """Heartbeat."""
+    """A Heartbeat request of the classic protocol."""
 
     member_id: str
     generation: int
@@ -80,14 +83,14 @@ class ClassicHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """LeaveGroup from v3 on: several members."""
+    """A LeaveGroup request of version 3 or later, with any number of members."""
 
     members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """OffsetCommit from v9 on; the defaults are those of a consumer that is in no group."""
+    """An OffsetCommit request of version 9 or later; the defaults are for a consumer that is not a group member."""
 
     offsets: Offsets
     member_id: str = NO_MEMBER_ID
@@ -97,7 +100,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """OffsetFetch: a classic group looks at no member."""
+    """An OffsetFetch request; a classic group does not check the member fields."""
 
     partitions: PartitionSet
     member_id: str | None = None
@@ -106,7 +109,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """ConsumerGroupDescribe; `with_partitions`: the asker also reads the assignments."""
+    """A ConsumerGroupDescribe request; `with_partitions`: whether the caller also reads the assignments."""
 
     with_partitions: bool = False
 
@@ -114,11 +117,11 @@ class Describe:
 Request: TypeAlias = Heartbeat | Join | Sync | ClassicHeartbeat | LeaveGroup | Commit | Fetch | Describe
 
 
-# ---- answers ----
+# ---- responses ----
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader gets to know it; the subscription carries the instance id."""
+    """A member in the form that the leader receives; the subscription includes the instance id."""
 
     member_id: str
     subscription: MemberSubscription
@@ -126,7 +129,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """JoinGroup's success; `members` for the leader only."""
+    """The success response to a JoinGroup; only the leader receives `members`."""
 
     member_id: str
     generation: int
@@ -138,14 +141,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdRequired:
-    """JoinGroup's MEMBER_ID_REQUIRED: join again with this id."""
+    """The response MEMBER_ID_REQUIRED to a JoinGroup: the member must join again with this id."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """SyncGroup's success; `assignment` None: the leader named nothing for this member, and the answer has no bytes."""
+    """The success response to a SyncGroup; `assignment` None: no bytes, because the leader left out this member."""
 
     assignor: str | None
     assignment: PartitionSet | None
@@ -153,33 +156,33 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Heartbeat's success."""
+    """The success response to a classic Heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveResults:
-    """LeaveGroup's answer: an error code for each member, 0 where it left, in the order of the request."""
+    """The response to a LeaveGroup: an error code for each member in request order, 0 if the member left."""
 
     codes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResults:
-    """OffsetCommit's answer: an error code for each partition, 0 where it is committed."""
+    """The response to an OffsetCommit: an error code for each partition, 0 if its offset is committed."""
 
     codes: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """OffsetFetch's success; None where nothing is committed."""
+    """The success response to an OffsetFetch; None for a partition without a committed offset."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """ConsumerGroupDescribe's success, as far as a member asks: who holds which instance id."""
+    """The part of a ConsumerGroupDescribe response that members use: the holder of each instance id."""
 
     holders: Mapping[str, Holder]
 
@@ -190,7 +193,7 @@ Answer: TypeAlias = (
 
 
 class Released(NamedTuple):
-    """A request's answer, whenever it comes."""
+    """A response with the key of its request, which may have waited."""
 
     key: Key
     answer: Answer

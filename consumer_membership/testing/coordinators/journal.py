@@ -1,4 +1,4 @@
-"""What happened in groups, for invariants: facts in the order in which they became true."""
+"""The events of groups in the order in which they happened, for the checks of invariants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from consumer_membership.types import Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A member id left the group or was taken out of it."""
+    """A member id left the group or was removed from it."""
 
     member_id: str
     reason: str
@@ -19,7 +19,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """Another member id took a static member's place; the former one is fenced."""
+    """A new member id replaced the former id of a static member; the former id is fenced."""
 
     instance_id: str
     former_id: str
@@ -36,7 +36,7 @@ class RebalanceBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinsCompleted:
-    """A generation began: who is in it, who assigns, and with what. None of both in an empty group."""
+    """A generation began with these members, leader and assignor; an empty group has neither leader nor assignor."""
 
     generation: int
     members: tuple[str, ...]
@@ -46,7 +46,7 @@ class JoinsCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted:
-    """The leader's assignment of this generation holds from now on."""
+    """The leader's assignment of this generation has taken effect."""
 
     generation: int
     shares: tuple[LeaderShare, ...]
@@ -54,7 +54,7 @@ class RebalanceCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitAccepted:
-    """A commit was accepted; with the member epoch, or the generation."""
+    """A commit was accepted; `generation` is the generation or the member epoch in the request."""
 
     member_id: str
     generation: int
@@ -63,7 +63,7 @@ class CommitAccepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A new coordinator read the group as it was last written; what came after that never happened."""
+    """A new coordinator loaded the group as it was last written; all later changes are lost."""
 
     generation: int
     members: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""A member's orders as a coordinator's requests, and answers as the member's events: the wire, without bytes.
+"""Translate a member's orders to coordinator requests, and responses to the member's events, without encoding.
 
-What an error code means is `consumer_membership.wire`'s word, so that a simulation keeps the same tables. A commit and
-a read of offsets belong to the protocol that the member speaks; every other order tells its protocol itself.
+`consumer_membership.translation.verdicts` interprets the error codes, so simulations use the same tables as clients.
+The requests of commits and offset fetches depend on the member's protocol; every other order determines its protocol.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ _HOLDER = re.compile(r"is owned by (\S+) member")
 _CLASSIC = GroupProtocol.CLASSIC
 
 
-def request_of(order: MemberOrder, protocol: GroupProtocol) -> Request:  # noqa: C901, PLR0911 - one for each order
-    """What the coordinator sees of an order."""
+def request_of(order: MemberOrder, protocol: GroupProtocol) -> Request:  # noqa: C901, PLR0911 - one case for each order
+    """Return the coordinator request of an order."""
     match order:
         case SendHeartbeat():
             return order.heartbeat
@@ -179,8 +179,8 @@ def request_of(order: MemberOrder, protocol: GroupProtocol) -> Request:  # noqa:
             assert_never(order)
 
 
-def event_of(order: MemberOrder, answer: Answer, protocol: GroupProtocol) -> ResponseEvent:  # noqa: C901, PLR0911, PLR0912 - one for each pair
-    """What the member learns by the answer to its order; where nothing is committed a partition starts at 0."""
+def event_of(order: MemberOrder, answer: Answer, protocol: GroupProtocol) -> ResponseEvent:  # noqa: C901, PLR0911, PLR0912 - one case for each pair
+    """Return the member's event for a response to its order; partitions without a committed offset start at 0."""
     match order, answer:
         case SendHeartbeat(), Granted():
             return HeartbeatAnswered(
@@ -235,7 +235,7 @@ def event_of(order: MemberOrder, answer: Answer, protocol: GroupProtocol) -> Res
 
 
 def failure_of(order: MemberOrder, reason: str) -> ResponseEvent | CommitFailed:
-    """What the member learns when no answer came."""
+    """Return the member's event for an order that received no response."""
     error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason)
     match order:
         case SendHeartbeat():
@@ -256,8 +256,8 @@ def failure_of(order: MemberOrder, reason: str) -> ResponseEvent | CommitFailed:
             assert_never(order)
 
 
-def _rejected(order: MemberOrder, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> ResponseEvent:  # noqa: C901, PLR0911 - one for each order
-    """A refusal as the wire reports it."""
+def _rejected(order: MemberOrder, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> ResponseEvent:  # noqa: C901, PLR0911 - one case for each order
+    """Return the member's event for an error response to its order."""
     code, error = answer.code, broker_error(answer.code, answer.message)
     match order:
         case SendHeartbeat():

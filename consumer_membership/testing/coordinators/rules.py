@@ -1,4 +1,4 @@
-"""What a broker's version and configuration change in its group coordinators, and the error codes that they answer."""
+"""Rules of group coordinators that depend on the broker's version and configuration, and their error codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from consumer_membership.types import Assignment
 
-# Kafka's error codes that the coordinator answers (rules 6.4).
+# Kafka's error codes in the coordinators' responses (rules 6.4).
 UNKNOWN_SERVER_ERROR: Final = -1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 OFFSET_METADATA_TOO_LARGE: Final = 12
@@ -32,38 +32,38 @@ UNSUPPORTED_ASSIGNOR: Final = 112
 STALE_MEMBER_EPOCH: Final = 113
 INVALID_REGULAR_EXPRESSION: Final = 128
 
-#: From this version of JoinGroup on a dynamic member joins with the id that it was given (KIP-394).
+#: From this JoinGroup version on, a dynamic member must join with a member id that the broker issued (KIP-394).
 VERSION_OF_REQUIRED_ID: Final = 4
-#: From this version of JoinGroup on a static leader that returns leads, and skips its assignment (KIP-814).
+#: From this JoinGroup version on, a returning static leader remains the leader and skips the assignment (KIP-814).
 VERSION_OF_SKIPPED_ASSIGNMENT: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """One broker's rules for KIP-848's groups; the defaults are those of 4.2 without limits, with short times."""
+    """One broker's rules for KIP-848 groups; the defaults are those of Kafka 4.2, without limits, with short times."""
 
     session_timeout_s: float = 8.0
     heartbeat_interval_s: float = 1.0
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
-    #: KAFKA-19233 (4.2): epoch 0 of a known dynamic member is always a rejoin; before, mostly FENCED_MEMBER_EPOCH.
+    #: KAFKA-19233 (4.2): epoch 0 of a known dynamic member is always a rejoin; before 4.2, mostly FENCED_MEMBER_EPOCH.
     accepts_rejoin: bool = True
-    #: KAFKA-19431 (4.2): a smaller subscription shrinks the assignment in the same answer.
+    #: KAFKA-19431 (4.2): a smaller subscription shrinks the assignment in the same response.
     shrinks_at_once: bool = True
-    #: KAFKA-19974 (4.2): from one revocation to the next the member's epoch stays.
+    #: KAFKA-19974 (4.2): a member that must revoke several times in a row keeps its epoch between the revocations.
     keeps_epoch_between_revocations: bool = True
-    #: 4.3: the assignor runs at most this often, so that a join's answer may be empty; 0: at once. As on 4.4, the first
-    #: member of a group that was emptied does not wait.
+    #: 4.3: the minimum time between two runs of the assignor, so the response to a join may have an empty assignment;
+    #: 0: no minimum. As in 4.4, the first member of a group that has become empty does not wait.
     assignment_interval_s: float = 0.0
-    #: KIP-1251 (4.3): a commit of an older epoch counts for what the member has held since that epoch.
+    #: KIP-1251 (4.3): a commit with an older epoch is accepted if the member has held its partitions since that epoch.
     accepts_older_commits: bool = False
-    #: 4.4: a member that asks for another assignor begins a new epoch; before, it counts with the next change.
+    #: 4.4: a heartbeat that changes the group's assignor raises the group epoch; before, it waits for the next change.
     assigns_for_another_assignor: bool = False
-    #: KAFKA-20601 (4.4): a returning instance id may join although the group is full.
+    #: KAFKA-20601 (4.4): a returning static member may join although the group is full.
     admits_returning_instances: bool = False
-    #: 4.4: a member id that joins with another released instance id gives up its former one; before, it holds both.
+    #: 4.4: a member id that joins with another, released instance id loses the former id; before, it keeps both.
     gives_up_former_instance: bool = False
-    #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
+    #: How long the broker takes to resolve a regular expression; until then, no topic matches it.
     regex_delay_s: float = 0.0
 
 
@@ -80,22 +80,22 @@ RULES_4_4: Final = Rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRules:
-    """One broker's rules for classic groups; the defaults are a broker's own (rules 6.2)."""
+    """One broker's rules for classic groups; the defaults are those of Kafka (rules 6.2)."""
 
-    #: How long an empty group waits for more members after the first one; 0: its join phase ends at the next timer.
+    #: How long an empty group waits for more members after the first; 0: the join phase ends when timers next fire.
     initial_rebalance_delay_s: float = 3.0
     min_session_timeout_s: float = 6.0
     max_session_timeout_s: float = 1800.0
     max_size: int = 2**31 - 1
-    #: How long a new member's JoinGroup may wait, as it cannot heartbeat yet (a constant of the broker: five minutes).
+    #: How long a JoinGroup of a new member, which cannot heartbeat yet, may wait (a broker constant: five minutes).
     new_member_join_timeout_s: float = 300.0
-    #: KAFKA-12759 (open): a static member that returns to a stable group with other topics begins a rebalance.
+    #: KAFKA-12759 (open): a static member that returns to a stable group with other topics causes a rebalance.
     sees_returning_subscriptions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """A heartbeat's success; `assignment` None: unchanged since the last answer."""
+    """The success response to a heartbeat; `assignment` None: unchanged since the last response."""
 
     member_epoch: int
     heartbeat_interval_s: float
@@ -104,13 +104,13 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An error code with the broker's words."""
+    """An error code with the broker's error message."""
 
     code: int
     message: str = ""
 
 
-class RequestRefusal(Exception):  # noqa: N818 - it carries an answer, and never leaves the coordinator
+class RequestRefusal(Exception):  # noqa: N818 - it carries a response, and never leaves the coordinator
     """Ends the handling of a request with an error code."""
 
     def __init__(self, code: int, message: str = "") -> None:

@@ -1,10 +1,11 @@
 """The coordinator of groups of the classic protocol (rules 3.4 to 3.7 and 4), after GroupMetadataManager.
 
-JoinGroup and SyncGroup wait for other members. A request that its own member repeats, or whose member an administrator
-removes while it waits for the leader, is never answered, as at a broker: requests end by the asker's timeout.
+JoinGroup and SyncGroup wait for other members. As at a broker, two kinds of requests never get a response and end with
+the client's timeout: a request that its member has repeated, and a SyncGroup that waits for the leader while an
+administrator removes its member.
 
-A coordinator is a value without references to anything outside: `copy.deepcopy` makes an independent one, and `key`
-tells all that it is.
+A coordinator has no references to outside objects: `copy.deepcopy` makes an independent copy, and `key` returns its
+state as a value.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ClassicCoordinator(GroupCoordinator):
     # ---- requests ----
 
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
-        """Handle a request; None: its answer comes later. Raises Refusal."""
+        """Return the response to a request; None: `take_released` returns it later. Raises RequestRefusal."""
         match request:
             case Join():
                 return join(self._group_to_join(group_id, request), key, request, now)
@@ -71,7 +72,7 @@ class ClassicCoordinator(GroupCoordinator):
                 committed = group.committed if group is not None else {}
                 return Fetched(offsets={partition: committed.get(partition) for partition in request.partitions})
             case Heartbeat() | Describe():
-                # A group that is not there: none of the consumer protocol can be.
+                # This coordinator has no consumer-protocol groups.
                 raise RequestRefusal(code.GROUP_ID_NOT_FOUND)
             case _:
                 assert_never(request)
@@ -103,7 +104,7 @@ class ClassicCoordinator(GroupCoordinator):
         return CommitResults(codes=codes)
 
     def check(self, request: Request, node_id: int | None, now: Instant) -> None:
-        """Every broker knows the bounds of a session, so that this comes before anything else."""
+        """Check the limits of the session timeout first, because every broker knows them. Raises RequestRefusal."""
         rules = self.rules
         if isinstance(request, Join) and not (
             rules.min_session_timeout_s <= request.session_timeout_s <= rules.max_session_timeout_s
@@ -112,7 +113,7 @@ class ClassicCoordinator(GroupCoordinator):
         super().check(request, node_id, now)
 
     def take_released(self) -> list[Released]:
-        """Take what the groups have to say."""
+        """Return and clear the responses that the groups have released; move the groups' events to the journal."""
         released: list[Released] = []
         for group in self.groups.values():
             released += group.released
@@ -124,7 +125,10 @@ class ClassicCoordinator(GroupCoordinator):
     # ---- the cluster ----
 
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
-        """Let another node be the coordinator: it loads its groups first, as they were last written."""
+        """Make another node the coordinator, which first loads the groups as they were last written.
+
+        Loading takes `loading_s`. Returns the responses to requests that waited: NOT_COORDINATOR.
+        """
         self.node_id = node_id
         self._loading_until = now + loading_s
         for group in self.groups.values():
@@ -133,34 +137,34 @@ class ClassicCoordinator(GroupCoordinator):
         return self.take_released()
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
-        """Remove a member as an administrator does: requests that waited for it are answered."""
+        """Remove a member as an administrator does; return the responses to requests that waited for this member."""
         released = self.process("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return [one for one in released if one.key != "administrator"]
 
     def members(self, group_id: str) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
         return frozenset(self.groups[group_id].roster.members) if group_id in self.groups else frozenset()
 
     def is_settled(self, group_id: str) -> bool:
-        """Return whether every member has its assignment and nothing is under way."""
+        """Return whether every member has its assignment and no request is waiting; an empty group is settled."""
         return not self.members(group_id) or self.groups[group_id].is_settled
 
     # ---- time ----
 
     def timers(self) -> list[tuple[str, Timer]]:
-        """Everything that runs, with its group: the soonest first."""
+        """Return the running timers of all groups with their group ids, the earliest timer first."""
         return sorted(
             ((group_id, timer) for group_id, group in self.groups.items() for timer in group.timers()),
             key=lambda one: (one[1].at, one[0], one[1].kind.value, one[1].member_id),
         )
 
     def fire(self, group_id: str, timer: Timer, now: Instant) -> list[Released]:
-        """End what one of `timers` ends, be it due or not: an exploration has no clock."""
+        """Fire one of `timers`, due or not, because an exploration has no clock; return the released responses."""
         self.groups[group_id].fire(timer, now)
         return self.take_released()
 
     def pass_time(self, now: Instant) -> list[Released]:
-        """Let what is due end, each thing at most once; effects that are then due come with the next call."""
+        """Fire each due timer at most once; timers that this makes due fire at the next call."""
         released: list[Released] = []
         for group_id, timer in self.timers():
             if timer.at <= now and timer in self.groups[group_id].timers():
@@ -168,16 +172,16 @@ class ClassicCoordinator(GroupCoordinator):
         return released
 
     def next_deadline(self) -> Instant | None:
-        """When `pass_time` has something to do."""
+        """Return when the next timer is due; None: no timer is running."""
         return min((timer.at for _, timer in self.timers()), default=None)
 
-    # ---- looking at it ----
+    # ---- inspection ----
 
     def waiting(self) -> frozenset[Key]:
-        """The keys of the requests that will be answered later."""
+        """Return the keys of the requests that wait for a response."""
         return frozenset().union(*(group.waiting() for group in self.groups.values()))
 
     def key(self) -> Hashable:
-        """Everything that it is and that its answers follow from, as a value: not the journal."""
+        """Return the state that determines later responses, as a hashable value; the journal is not part of it."""
         groups = frozenset((group_id, group.key()) for group_id, group in self.groups.items())
         return (self.rules, self.node_id, self._loading_until, frozenset(self.topics.items()), groups)

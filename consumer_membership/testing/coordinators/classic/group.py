@@ -1,6 +1,7 @@
-"""One classic group as the broker keeps it: its phases, and what ends them (GroupMetadataManager; rules 4.9).
+"""A classic group as the broker keeps it: its states, and the timers of its phases (GroupMetadataManager; rules 4.9).
 
-Answers to waiting requests gather in `released`, facts in `happened`; the coordinator takes them after each call.
+`released` collects the responses to waiting requests, and `happened` the events; the coordinator takes both after each
+call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, 
 
 
 class TimerKind(Enum):
-    """Sessions of members and of ids that were given out, and the two phases of a rebalance."""
+    """What a timer ends: the session of a member or of a pending member id, or one of the two rebalance phases."""
 
     SESSION = "session"
     JOIN = "join"
@@ -47,7 +48,7 @@ class TimerKind(Enum):
 
 
 class Timer(NamedTuple):
-    """A timer that runs; `member_id` for sessions."""
+    """A running timer; only session timers have a `member_id`."""
 
     at: Instant
     kind: TimerKind
@@ -55,7 +56,7 @@ class Timer(NamedTuple):
 
 
 class InitialDelay(NamedTuple):
-    """The first rebalance of a group waits for more members: this step's length, and what is left for further ones."""
+    """The first rebalance of a group waits for more members: this wait's length, and the time left for later waits."""
 
     step_s: float
     left_s: float
@@ -65,18 +66,18 @@ class GroupState(Enum):
     """The broker's states of a classic group."""
 
     EMPTY = "Empty"
-    #: The members must join again; the phase ends when all did, or with its time.
+    #: The members must join again; the phase ends when all members have joined, or with its timer.
     PREPARING_REBALANCE = "PreparingRebalance"
-    #: A new generation; its leader's assignment is awaited.
+    #: A new generation, which waits for its leader's assignment.
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    #: The broker is no longer its coordinator.
+    #: The broker is no longer the coordinator of this group.
     DEAD = "Dead"
 
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """Its roster, the phase it is in with that phase's timer, what was written of it, and the committed offsets."""
+    """A group with its members, its state and phase timers, its last written record, and its committed offsets."""
 
     group_id: str
     rules: ClassicRules
@@ -86,7 +87,7 @@ class ClassicGroup:
     roster: Roster = field(default_factory=Roster)
     join_ends_at: Instant | None = None
     initial_delay: InitialDelay | None = None
-    #: Whether a member came while the first rebalance waited for some.
+    #: Whether a member has joined during the current wait of the first rebalance.
     has_newcomer: bool = False
     sync_ends_at: Instant | None = None
     pending_sync: set[str] = field(default_factory=set)
@@ -99,7 +100,7 @@ class ClassicGroup:
     # ---- requests; `consumer_membership.testing.coordinators.classic.joining` has JoinGroup ----
 
     def check(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
-        """The member of this generation that a request is from; raises Refusal."""
+        """Return the sender of a request. Raises RequestRefusal if it is unknown, fenced or not in this generation."""
         self.check_alive()
         member = self.roster.check(member_id, instance_id)
         if generation != self.generation:
@@ -107,12 +108,12 @@ class ClassicGroup:
         return member
 
     def check_alive(self) -> None:
-        """Raises Refusal in a dead group."""
+        """Raise RequestRefusal if the group is dead."""
         if self.state is GroupState.DEAD:
             raise RequestRefusal(code.COORDINATOR_NOT_AVAILABLE)
 
     def sync(self, key: Key, request: Sync, now: Instant) -> Answer | None:
-        """Handle SyncGroup; None: it waits. Raises Refusal."""
+        """Return the response to a SyncGroup; None: it waits, or `released` has its response. Raises RequestRefusal."""
         member = self.check(request.member_id, request.instance_id, request.generation)
         offered = (request.protocol_type, request.assignor)
         for said, known in zip(offered, (self.roster.protocol_type, self.assignor), strict=True):
@@ -131,7 +132,7 @@ class ClassicGroup:
         return None
 
     def _assign(self, shares: tuple[LeaderShare, ...], now: Instant) -> None:
-        """The leader's word: who is not in it gets no bytes at all."""
+        """Apply the leader's assignment: a member that is missing from it gets a response without assignment bytes."""
         given = dict(shares)
         for member in self.roster.members.values():
             member.assignment = given.get(member.member_id)
@@ -141,13 +142,13 @@ class ClassicGroup:
         self.happened.append(RebalanceCompleted(generation=self.generation, shares=shares))
 
     def heartbeat(self, request: ClassicHeartbeat, now: Instant) -> None:
-        """Handle Heartbeat; raises Refusal, REBALANCE_IN_PROGRESS too keeps the session."""
+        """Restart the sender's session, also if the response is REBALANCE_IN_PROGRESS. Raises RequestRefusal."""
         self.check(request.member_id, request.instance_id, request.generation).start_session(now)
         if self.state is GroupState.PREPARING_REBALANCE:
             raise RequestRefusal(code.REBALANCE_IN_PROGRESS)
 
     def leave(self, request: LeaveGroup, now: Instant) -> LeaveResults:
-        """Handle LeaveGroup: each member has its own result, and one rebalance follows for all."""
+        """Remove the members of a LeaveGroup: each member has its own result, and one rebalance follows for all."""
         self.check_alive()
         codes = tuple(self._leave(member) for member in request.members)
         if 0 in codes:
@@ -167,7 +168,7 @@ class ClassicGroup:
         return 0
 
     def check_commit(self, request: Commit, now: Instant) -> None:
-        """Rules 3.6: an accepted commit counts as a heartbeat; raises Refusal."""
+        """Raise RequestRefusal for a commit that rules 3.6 reject; an accepted commit counts as a heartbeat."""
         self.check_alive()
         if request.generation < 0 and self.state is GroupState.EMPTY:
             return
@@ -180,11 +181,11 @@ class ClassicGroup:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance can begin, rather than go on."""
+        """Whether a new rebalance can begin: the group is not dead, and no join phase is running."""
         return self.state in {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
 
     def prepare_or_complete(self, reason: str, now: Instant) -> None:
-        """Begin a rebalance, or end the join phase of the running one if no member is missing any more."""
+        """Begin a rebalance, or end the running join phase if all members have joined and no initial delay runs."""
         if self.can_rebalance:
             if self.state is not GroupState.EMPTY or self.roster.members:
                 self.prepare(reason, now)
@@ -192,7 +193,7 @@ class ClassicGroup:
             self.complete_joins(now)
 
     def prepare(self, reason: str, now: Instant) -> None:
-        """Begin a rebalance: waiting SyncGroups are refused, and every member must join again."""
+        """Begin a rebalance: waiting SyncGroups get REBALANCE_IN_PROGRESS, and every member must join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.roster.members.values():
                 member.assignment = None
@@ -213,7 +214,7 @@ class ClassicGroup:
             self.join_ends_at = now + timeout_s
 
     def _end_join_phase(self, now: Instant) -> None:
-        """Its time is over: the first rebalance of a group is extended while members come."""
+        """End the join phase when its timer fires, or extend a first rebalance if a member joined and time is left."""
         delay = self.initial_delay
         if delay is None or not self.has_newcomer or delay.left_s == 0:
             self.complete_joins(now)
@@ -224,12 +225,12 @@ class ClassicGroup:
         self.join_ends_at = now + step_s
 
     def complete_joins(self, now: Instant) -> None:
-        """End the join phase: dynamic members that did not join are out, and a generation begins with the others."""
+        """End the join phase: remove dynamic members that did not join, and begin a generation with the others."""
         self.join_ends_at = self.initial_delay = None
         for member in [one for one in self.roster.members.values() if one.join is None and one.instance_id is None]:
             self.remove(member.member_id, "rebalance")
         if not self.roster.elects_joined_leader() and self.roster.members:
-            # Static members only, and none came: they have until their sessions end.
+            # All members are static and no member has joined: they can join until their sessions end.
             self.join_ends_at = now + self.roster.rebalance_timeout_s
             return
         self.generation += 1
@@ -258,7 +259,7 @@ class ClassicGroup:
         self.sync_ends_at = now + self.roster.rebalance_timeout_s
 
     def joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> Joined:
-        """JoinGroup's answer for this generation."""
+        """Return the JoinGroup response of this generation for a member."""
         leads = member.member_id == self.roster.leader_id
         return Joined(
             member_id=member.member_id,
@@ -269,16 +270,16 @@ class ClassicGroup:
             skip_assignment=skip_assignment and leads,
         )
 
-    # ---- answers and removals ----
+    # ---- responses and removals ----
 
     def answer_join(self, member: ClassicMember, answer: Answer) -> None:
-        """Answer a member's JoinGroup if one waits."""
+        """Release this response to the member's JoinGroup if it has a waiting JoinGroup."""
         if member.join is not None:
             self.released.append(Released(member.join, answer))
             member.join = None
 
     def fence(self, member: ClassicMember) -> None:
-        """Answer what waits of a member whose instance id another one took."""
+        """Release FENCED_INSTANCE_ID to waiting requests of a member whose instance id another member has taken."""
         fenced = Refused(code.FENCED_INSTANCE_ID)
         self.answer_join(member, fenced)
         if member.sync is not None:
@@ -292,13 +293,13 @@ class ClassicGroup:
             member.start_session(now)
 
     def remove(self, member_id: str, reason: str) -> None:
-        """Take a member, or an id that was given out, out of the group; nothing else follows yet."""
+        """Remove a member or a pending member id; this does not begin or complete a rebalance."""
         self.pending_sync.discard(member_id)
         if self.roster.remove(member_id) is not None:
             self.happened.append(Removed(member_id=member_id, reason=reason))
 
     def _remove_member(self, member_id: str, reason: str) -> None:
-        """Remove a member whose JoinGroup may wait; a waiting SyncGroup stays unanswered, as at a broker."""
+        """Remove a member and reject its waiting JoinGroup; a waiting SyncGroup gets no response, as at a broker."""
         member = self.roster.members.get(member_id)
         if member is not None:
             self.answer_join(member, Refused(code.UNKNOWN_MEMBER_ID))
@@ -307,7 +308,7 @@ class ClassicGroup:
     # ---- time ----
 
     def timers(self) -> Iterator[Timer]:
-        """Everything that runs."""
+        """Yield the running timers."""
         for member in self.roster.members.values():
             if member.session_ends_at is not None:
                 yield Timer(member.session_ends_at, TimerKind.SESSION, member.member_id)
@@ -319,7 +320,7 @@ class ClassicGroup:
             yield Timer(self.sync_ends_at, TimerKind.SYNC)
 
     def fire(self, timer: Timer, now: Instant) -> None:
-        """End what this timer ends, be it due or not."""
+        """End the session or phase of this timer, whether the timer is due or not."""
         match timer.kind:
             case TimerKind.SESSION:
                 self._end_session(timer.member_id, now)
@@ -337,30 +338,30 @@ class ClassicGroup:
             return
         self._remove_member(member_id, "session")
         if self.state is GroupState.PREPARING_REBALANCE:
-            # Ends the first rebalance's delay as well, unlike a member that leaves.
+            # Unlike a leave, this also ends the delay of the first rebalance.
             if self.roster.has_all_joined:
                 self.complete_joins(now)
         elif member is not None:
             self.prepare(f"removing member {member_id} on heartbeat expiration.", now)
 
     def _end_sync_phase(self, now: Instant) -> None:
-        """Who did not ask for its assignment in time is out, static or not, and the others must join again.
+        """Remove members, static or not, that sent no SyncGroup in time; the other members must join again.
 
-        The id of a static member that was replaced before it asked is still awaited, as at a broker.
+        If a static member was replaced before its SyncGroup, the group still waits for the former id, as at a broker.
         """
         late = sorted(self.pending_sync)
         for member_id in late:
             self.remove(member_id, "sync")
         self.prepare(f"Removing {late} on pending sync request expiration", now)
 
-    # ---- coordinators ----
+    # ---- a new coordinator ----
 
     def write(self) -> None:
-        """Write the group as it is to the log, which is all that the next coordinator will know of it."""
+        """Write the current members and generation to the log, from which the next coordinator loads the group."""
         self.written = WrittenGroup.of(self.roster, self.generation, self.assignor)
 
     def unload(self) -> None:
-        """The broker is no longer its coordinator: what waits is answered NOT_COORDINATOR."""
+        """Make the group dead, as the broker is no longer its coordinator; waiting requests get NOT_COORDINATOR."""
         self.state = GroupState.DEAD
         for member in self.roster.members.values():
             for key in (member.join, member.sync):
@@ -369,7 +370,7 @@ class ClassicGroup:
             member.join = member.sync = None
 
     def load(self, now: Instant) -> None:
-        """Become what was written; sessions restart, and ids that were given out are forgotten."""
+        """Restore the last written record; sessions restart, and pending member ids are lost."""
         self.roster = self.written.roster(now)
         self.generation, self.assignor = self.written.generation, self.written.assignor
         self.state = GroupState.STABLE if self.roster.members else GroupState.EMPTY
@@ -378,21 +379,21 @@ class ClassicGroup:
         self.pending_sync = set()
         self.happened.append(Loaded(generation=self.generation, members=tuple(self.roster.members)))
 
-    # ---- looking at it ----
+    # ---- inspection ----
 
     @property
     def is_settled(self) -> bool:
-        """Return whether every member has its assignment and nothing is under way."""
+        """Whether every member has its assignment, and no request or pending member id is left."""
         waits = any(member.join is not None or member.sync is not None for member in self.roster.members.values())
         return self.state is GroupState.STABLE and not (waits or self.pending_sync or self.roster.pending)
 
     def waiting(self) -> frozenset[Key]:
-        """The keys of the requests that will be answered later."""
+        """Return the keys of the requests that wait for a response."""
         keys = [key for member in self.roster.members.values() for key in (member.join, member.sync)]
         return frozenset(key for key in keys if key is not None)
 
     def key(self) -> Hashable:
-        """Everything that it is, as a value."""
+        """Return the group's state as a hashable value."""
         phase = (self.state, self.generation, self.assignor, self.has_newcomer, self.initial_delay)
         times = (self.join_ends_at, self.sync_ends_at, frozenset(self.pending_sync))
         return (phase, times, self.roster.key(), frozenset(self.committed.items()), self.written, self.ids_made)

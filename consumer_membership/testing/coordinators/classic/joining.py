@@ -1,4 +1,4 @@
-"""JoinGroup: who comes in, with which id, and what it sets off (rules 3.4 and 4.9; GroupMetadataManager)."""
+"""Handle JoinGroup: admission, member ids, and the rebalance that follows (rules 3.4 and 4.9; GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consumer_membership.types import NO_MEMBER_ID, Instant
 
 
 def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:
-    """Handle JoinGroup; None: it waits, or its answer is in `group.released`. Raises Refusal."""
+    """Return the response to a JoinGroup; None: it waits, or `group.released` has it. Raises RequestRefusal."""
     group.check_alive()
     if not _has_room(group, request.member_id):
         group.remove(request.member_id, "group full")
@@ -33,7 +33,10 @@ def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer |
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """KIP-389: while joining the first ones that join are in, afterwards the current members."""
+    """Return whether the group has capacity for this member (KIP-389).
+
+    In a join phase, members that have joined count towards the limit; in later phases, all current members count.
+    """
     known = group.roster.members.get(member_id)
     match group.state:
         case GroupState.EMPTY | GroupState.DEAD:
@@ -63,7 +66,7 @@ def _join_without_id(group: ClassicGroup, key: Key, request: Join, now: Instant)
 
 
 def _add(group: ClassicGroup, key: Key, request: Join, member_id: str, now: Instant) -> None:
-    """A member more: the join phase of an initial rebalance is extended for it."""
+    """Add a new member; during the delay of a first rebalance, note that the join phase can be extended."""
     if group.initial_delay is not None:
         group.has_newcomer = True
     member = ClassicMember(
@@ -80,11 +83,14 @@ def _add(group: ClassicGroup, key: Key, request: Join, member_id: str, now: Inst
     group.prepare_or_complete(f"Adding new member {member_id}", now)
 
 
-# ---- members that the group knows ----
+# ---- existing members ----
 
 
 def _rejoin(group: ClassicGroup, key: Key, request: Join, member: ClassicMember, now: Instant) -> Answer | None:
-    """Whether a member's metadata changed decides; a leader may have reasons that its metadata do not show."""
+    """Return the current generation if the member's metadata are unchanged; otherwise a rebalance follows.
+
+    A leader that joins a stable group again always begins a rebalance: its metadata may not show the reason.
+    """
     may_stay = group.state is GroupState.COMPLETING_REBALANCE or (
         group.state is GroupState.STABLE and member.member_id != group.roster.leader_id
     )
@@ -96,7 +102,10 @@ def _rejoin(group: ClassicGroup, key: Key, request: Join, member: ClassicMember,
 
 
 def _replace(group: ClassicGroup, key: Key, request: Join, former: ClassicMember, member_id: str, now: Instant) -> None:
-    """KIP-345: the newest process with an instance id has it; a stable group goes on as if nothing had happened."""
+    """Replace a static member by the newest process with its instance id (KIP-345).
+
+    A stable group rebalances only if the selected assignor changes or, with `sees_returning_subscriptions`, the topics.
+    """
     former_leader_id = group.roster.leader_id
     former_offers = former.offers
     group.fence(former)
@@ -107,7 +116,7 @@ def _replace(group: ClassicGroup, key: Key, request: Join, former: ClassicMember
     member.start_session(now)
     member.take_in(request, key)
     if group.state is not GroupState.STABLE:
-        # In COMPLETING_REBALANCE the leader may have seen the former id already, and would assign to that one.
+        # In COMPLETING_REBALANCE the leader may have received the former id already, and would assign partitions to it.
         group.prepare_or_complete(f"Updating metadata for static member {member_id}", now)
     elif group.roster.select_assignor() != group.assignor or _has_other_topics(group, former_offers, request.offers):
         group.prepare(f"Static member {member_id} joined with a change of protocol", now)
@@ -127,6 +136,6 @@ def _answer_returned(group: ClassicGroup, request: Join, member: ClassicMember, 
     if request.version >= code.VERSION_OF_SKIPPED_ASSIGNMENT:
         answer = group.joined(member, skip_assignment=True)
     else:
-        # It must not take itself for the leader, or it would assign (before KIP-814).
+        # Before KIP-814: a member that receives its own id as leader id assigns, so it receives the former leader id.
         answer = replace(group.joined(member), leader_id=former_leader_id, members=())
     group.answer_join(member, answer)

@@ -1,6 +1,6 @@
-"""Who is in a classic group, who leads it, and on which assignor its members agree (ClassicGroup).
+"""The members of a classic group, its leader, and the assignor that its members agree on (ClassicGroup).
 
-Also what is written of it when it is assigned, gets empty, or has a static member replaced.
+Also the record that the group writes when it has an assignment, becomes empty, or replaces a static member.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from consumer_membership.types import Instant
 
 @dataclass(slots=True, kw_only=True)
 class ClassicMember:
-    """One member. `join` and `sync` are the keys of its waiting requests; a newer one takes an older one's place."""
+    """A group member. `join` and `sync` are the keys of its waiting requests; a newer request replaces an older one."""
 
     member_id: str
     instance_id: str | None
@@ -28,33 +28,33 @@ class ClassicMember:
     assignment: PartitionSet | None = None
     join: Key | None = None
     sync: Key | None = None
-    #: Its first join has not been answered yet, so that it knows no member id.
+    #: The member waits for the response to its first JoinGroup, so it cannot send heartbeats yet.
     is_new: bool = False
-    #: None: the session's timer ended while a request was waiting, and starts again when that is answered.
+    #: None: the session timer ended while a request was waiting; the response to that request restarts the timer.
     session_ends_at: Instant | None = None
 
     def take_in(self, request: Join, key: Key) -> None:
-        """Take over what a JoinGroup says; the request waits."""
+        """Store the fields of a JoinGroup, and its key for the later response."""
         self.offers = request.offers
         self.session_timeout_s = request.session_timeout_s
         self.rebalance_timeout_s = request.rebalance_timeout_s
         self.join = key
 
     def start_session(self, now: Instant) -> None:
-        """Restart the session's timer."""
+        """Restart the session timer."""
         self.session_ends_at = now + self.session_timeout_s
 
     @property
     def satisfies_heartbeat(self) -> bool:
-        """Whether a waiting request keeps it alive: not that of a new member, which may be gone for long."""
+        """Whether a waiting request keeps the session; a new member's does not, as its process may be long gone."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def names(self) -> tuple[str, ...]:
-        """The assignors it supports, in order of preference."""
+        """Return the assignors that the member supports, in order of preference."""
         return tuple(offer.assignor for offer in self.offers)
 
     def key(self) -> Hashable:
-        """Everything that it is, as a value."""
+        """Return the member's state as a hashable value."""
         waiting = (self.join, self.sync, self.is_new, self.session_ends_at)
         timeouts = (self.session_timeout_s, self.rebalance_timeout_s)
         return (self.member_id, self.instance_id, self.offers, self.assignment, timeouts, waiting)
@@ -62,7 +62,10 @@ class ClassicMember:
 
 @dataclass(slots=True)
 class Roster:
-    """Members in the order in which they came, who holds which instance id, and `pending` ids with their ends."""
+    """Members in joining order, the holder of each instance id, and `pending` member ids with their expiry times.
+
+    A pending member id is issued to a dynamic member that must join with it (KIP-394) and has not done so yet.
+    """
 
     members: dict[str, ClassicMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
@@ -70,10 +73,10 @@ class Roster:
     leader_id: str | None = None
     protocol_type: str | None = None
 
-    # ---- coming and going ----
+    # ---- adding and removing members ----
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first member becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -84,7 +87,7 @@ class Roster:
             self.leader_id = member.member_id
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Remove a member or an id that was given out; the oldest member after a removed leader leads."""
+        """Remove a member or a pending member id; the oldest remaining member succeeds a removed leader."""
         member = self.members.pop(member_id, None)
         self.pending.pop(member_id, None)
         if member is not None and member.instance_id is not None:
@@ -94,7 +97,7 @@ class Roster:
         return member
 
     def replace(self, former: ClassicMember, member_id: str) -> ClassicMember:
-        """Another id takes over a static member, leadership and assignment included (KIP-345)."""
+        """Give a static member another member id; the member keeps its leadership and its assignment (KIP-345)."""
         del self.members[former.member_id]
         new = replace(former, member_id=member_id, join=None, sync=None, is_new=False)
         self.members[member_id] = new
@@ -104,7 +107,7 @@ class Roster:
         return new
 
     def check(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member that a request is from; raises Refusal."""
+        """Return the sender of a request. Raises RequestRefusal if it is unknown or fenced."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
@@ -120,21 +123,21 @@ class Roster:
 
     @property
     def joined(self) -> tuple[ClassicMember, ...]:
-        """Those whose JoinGroup waits."""
+        """The members whose JoinGroup is waiting."""
         return tuple(member for member in self.members.values() if member.join is not None)
 
     @property
     def has_all_joined(self) -> bool:
-        """Return whether no member is missing, nor one that must come back with its id."""
+        """Whether every member has joined, and no pending member id is left."""
         return len(self.joined) == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_s(self) -> float:
-        """The longest of the members' own."""
+        """The longest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
 
     def elects_joined_leader(self) -> bool:
-        """Keep a leader that joined, else let the first that joined lead; whether there is one."""
+        """Keep a leader that has joined, else elect the first joined member; return whether a joined leader exists."""
         if self.leader_id is None or not self.joined:
             return False
         if self.members[self.leader_id].join is None:
@@ -144,7 +147,7 @@ class Roster:
     # ---- the assignor ----
 
     def supports(self, protocol_type: str, offers: tuple[Offer, ...]) -> bool:
-        """Return whether a member that offers this has an assignor in common with all members."""
+        """Return whether the protocol type fits, and one of the offered assignors is common to all members."""
         if not self.members:
             return bool(protocol_type) and bool(offers)
         return protocol_type == self.protocol_type and not self.common_assignors().isdisjoint(
@@ -152,17 +155,20 @@ class Roster:
         )
 
     def common_assignors(self) -> frozenset[str]:
-        """What every member supports."""
+        """Return the assignors that every member supports."""
         return frozenset.intersection(*(frozenset(member.names()) for member in self.members.values()))
 
     def select_assignor(self) -> str:
-        """Each member votes for the common one it likes best; the oldest one's vote breaks ties (a broker: a hash)."""
+        """Return the common assignor with the most votes: each member votes for its first common assignor.
+
+        The oldest member's vote breaks ties (a broker: a hash).
+        """
         common = self.common_assignors()
         votes = Counter(next(name for name in member.names() if name in common) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def members_for(self, assignor: str) -> tuple[JoinedMember, ...]:
-        """All members as the leader gets to know them."""
+        """Return all members in the form that the leader receives."""
         return tuple(
             JoinedMember(member.member_id, replace(offer.subscription, instance_id=member.instance_id))
             for member in self.members.values()
@@ -171,13 +177,13 @@ class Roster:
         )
 
     def key(self) -> Hashable:
-        """Everything that it is, as a value; the members' order counts, as the next leader follows from it."""
+        """Return the state as a hashable value; it includes the members' order, which decides the next leader."""
         members = tuple(member.key() for member in self.members.values())
         return (members, frozenset(self.pending.items()), self.leader_id, self.protocol_type)
 
 
 class WrittenMember(NamedTuple):
-    """One member; of its offers only the one of the chosen assignor."""
+    """A member in the record; `offers` has only the offer for the selected assignor."""
 
     member_id: str
     instance_id: str | None
@@ -189,7 +195,7 @@ class WrittenMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenGroup:
-    """The group's record; the defaults are those of a group that was only just made."""
+    """The record of a group in the log; the defaults describe a group that was just created."""
 
     generation: int = 0
     assignor: str | None = None
@@ -199,7 +205,7 @@ class WrittenGroup:
 
     @classmethod
     def of(cls, roster: Roster, generation: int, assignor: str | None) -> WrittenGroup:
-        """The record of a group as it is now."""
+        """Return the record of a group's current state."""
         members = tuple(
             WrittenMember(
                 member_id=member.member_id,
@@ -220,7 +226,7 @@ class WrittenGroup:
         )
 
     def roster(self, now: Instant) -> Roster:
-        """The roster that a new coordinator reads."""
+        """Return the roster that a new coordinator loads; sessions start at `now`."""
         roster = Roster(leader_id=self.leader_id, protocol_type=self.protocol_type)
         for one in self.members:
             member = ClassicMember(

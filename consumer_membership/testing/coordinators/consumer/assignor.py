@@ -1,4 +1,4 @@
-"""The broker's two assignors, in small and deterministic: `uniform`, balanced and sticky, and `range_of_each_topic`."""
+"""Short, deterministic versions of the broker's assignors: `uniform` (balanced, sticky) and `range_of_each_topic`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, TypeAlias
 
 from consumer_membership.types import Assignment, TopicIdPartition
 
-#: What each member may get, and what each member had.
+#: The partitions that each member may receive.
 Wanted: TypeAlias = Mapping[str, AbstractSet[TopicIdPartition]]
-#: A partition moves to a member that has at least this many fewer.
+#: A partition moves only to a member that has at least this many partitions fewer.
 _MOVE_FROM = 2
 ServerAssignor: TypeAlias = Callable[[Wanted, Mapping[str, Assignment]], dict[str, Assignment]]
 
 
 def uniform(wanted: Wanted, before: Mapping[str, Assignment]) -> dict[str, Assignment]:
-    """Give each partition that a member wants to one of the members that want it.
+    """Assign each wanted partition to one of the members that want it.
 
-    No member ends with two more than a member that wants one of its partitions, and what a member has stays where it is
-    unless the balance asks for its move.
+    A member that wants a partition of another member ends with at most one partition fewer than that member. Partitions
+    stay with their owners unless the balance requires a move.
     """
     members = sorted(wanted)
     given: dict[str, set[TopicIdPartition]] = {member: set() for member in members}
@@ -42,7 +42,7 @@ def uniform(wanted: Wanted, before: Mapping[str, Assignment]) -> dict[str, Assig
 
 
 def _move_one(members: list[str], given: dict[str, set[TopicIdPartition]], wanted: Wanted) -> bool:
-    """Move one partition from a member with two more than another that wants it; whether there was one."""
+    """Move a partition to a member that wants it and has at least two fewer; return whether a partition moved."""
     for poor in sorted(members, key=lambda m: (len(given[m]), m)):
         for rich in sorted(members, key=lambda m: (-len(given[m]), m)):
             if len(given[rich]) - len(given[poor]) < _MOVE_FROM:
@@ -56,7 +56,7 @@ def _move_one(members: list[str], given: dict[str, set[TopicIdPartition]], wante
 
 
 def range_of_each_topic(wanted: Wanted, before: Mapping[str, Assignment]) -> dict[str, Assignment]:  # noqa: ARG001 - not sticky
-    """Give each member neighboring partitions of each of its topics; the first members get one more."""
+    """Give each member consecutive partitions of each of its topics; a remainder goes to the first members."""
     given: dict[str, set[TopicIdPartition]] = {member: set() for member in wanted}
     for topic_id in sorted({partition.topic_id for partitions in wanted.values() for partition in partitions}):
         takers = {member: {p for p in wanted[member] if p.topic_id == topic_id} for member in sorted(wanted)}
@@ -68,5 +68,5 @@ def range_of_each_topic(wanted: Wanted, before: Mapping[str, Assignment]) -> dic
     return {member: frozenset(partitions) for member, partitions in given.items()}
 
 
-#: By the names that members ask for.
+#: The assignors by the names that members request.
 ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType({"uniform": uniform, "range": range_of_each_topic})

@@ -1,4 +1,4 @@
-"""The coordinator of groups of the consumer protocol (rules 3.1 to 3.3, 3.6 and 3.7); no request waits."""
+"""The coordinator of consumer-protocol groups (rules 3.1 to 3.3, 3.6 and 3.7); no request waits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ConsumerCoordinator(GroupCoordinator):
     # ---- requests ----
 
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer:  # noqa: ARG002 - no request waits
-        """Handle a request. Raises Refusal."""
+        """Return the response to a request. Raises RequestRefusal."""
         match request:
             case Heartbeat():
                 return self._group_of(group_id, request).heartbeat(request, now)
@@ -65,7 +65,7 @@ class ConsumerCoordinator(GroupCoordinator):
             case LeaveGroup():
                 return self._leave(group_id, request)
             case Join() | Sync() | ClassicHeartbeat():
-                # There is no such classic member here.
+                # This coordinator has no classic members.
                 raise RequestRefusal(code.UNKNOWN_MEMBER_ID)
             case _:
                 assert_never(request)
@@ -77,7 +77,7 @@ class ConsumerCoordinator(GroupCoordinator):
                 raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             group = ConsumerGroup(group_id, self.rules, self.topics, self._note_removed)
             if self.rules.assignment_interval_s > 0:
-                # 4.3: the first group epoch is 1, so that the first member's epoch is 2 at least.
+                # 4.3: the first group epoch is 1, so the first member's epoch is at least 2.
                 group.epoch = group.target_epoch = 1
             self.groups[group_id] = group
         return group
@@ -86,7 +86,7 @@ class ConsumerCoordinator(GroupCoordinator):
         self.journal.append(Removed(member_id=member_id, reason=reason))
 
     def _describe(self, group_id: str, request: Describe) -> Described:
-        """Return the holder of each instance id; one that left for a while keeps its assignment."""
+        """Return the holder of each instance id; a static member that left temporarily keeps its assignment."""
         group = self.groups.get(group_id)
         if group is None:
             raise RequestRefusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -134,7 +134,7 @@ class ConsumerCoordinator(GroupCoordinator):
             raise RequestRefusal(code.STALE_MEMBER_EPOCH)
 
     def _held_since(self, member: ConsumerMember, epoch: int, partitions: Collection[TopicPartition]) -> bool:
-        """KIP-1251: whether the member has held all of these since this epoch or an earlier one."""
+        """Return whether the member has held all these partitions since this epoch or an earlier epoch (KIP-1251)."""
         held = member.assigned | member.revoking
         for partition in partitions:
             topic = self.topics.get(partition.topic)
@@ -144,7 +144,7 @@ class ConsumerCoordinator(GroupCoordinator):
         return True
 
     def _fetch(self, group_id: str, request: Fetch) -> Fetched:
-        """Rules 3.7: a group that does not exist has committed nothing, and no member of it is checked."""
+        """Return committed offsets (rules 3.7); for a group that does not exist, no offsets and no member check."""
         group = self.groups.get(group_id)
         if group is None:
             return Fetched(offsets=dict.fromkeys(request.partitions))
@@ -165,7 +165,7 @@ class ConsumerCoordinator(GroupCoordinator):
         return LeaveResults(codes=tuple(self._remove(group, member) for member in request.members))
 
     def _remove(self, group: ConsumerGroup, member: LeavingMember) -> int:
-        """Take this member out; return its error code."""
+        """Remove this member; return the error code of its result, 0 for success."""
         holder = group.instances.get(member.instance_id or "")
         member_id = member.member_id or holder
         if member_id is None or (member.instance_id is not None and holder is None):
@@ -180,7 +180,7 @@ class ConsumerCoordinator(GroupCoordinator):
     # ---- the cluster ----
 
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
-        """Let another node be the coordinator; it loads its groups first."""
+        """Make another node the coordinator; it loads the groups for `loading_s`, and then restarts their timers."""
         self.node_id = node_id
         self._loading_until = now + loading_s
         for group in self.groups.values():
@@ -188,27 +188,27 @@ class ConsumerCoordinator(GroupCoordinator):
         return []
 
     def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
-        """Take a member out as an administrator does."""
+        """Remove a member as an administrator does; returns no responses, because no request waits."""
         self.process("administrator", group_id, LeaveGroup(members=(LeavingMember(member_id),)), now)
         return []
 
     def members(self, group_id: str) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
         return frozenset(self.groups[group_id].members) if group_id in self.groups else frozenset()
 
     def is_settled(self, group_id: str) -> bool:
-        """Whether every member has reached the newest target."""
+        """Return whether every member has reached the newest target assignment; an empty group is settled."""
         return not self.members(group_id) or self.groups[group_id].is_settled
 
     # ---- time ----
 
     def pass_time(self, now: Instant) -> list[Released]:
-        """Let sessions and rebalance timeouts end."""
+        """Remove members whose session or rebalance timeout has ended; returns no responses."""
         for group in self.groups.values():
             group.expire(now)
         return []
 
     def next_deadline(self) -> Instant | None:
-        """When `pass_time` has something to do."""
+        """Return when the next session or rebalance timeout ends; None: no timeout is running."""
         moments = [moment for group in self.groups.values() if (moment := group.next_deadline()) is not None]
         return min(moments, default=None)

@@ -1,4 +1,4 @@
-"""One consumer-protocol group as the broker keeps it (GroupMetadataManager; rules 3.1 to 3.3)."""
+"""A consumer-protocol group as the broker keeps it (GroupMetadataManager; rules 3.1 to 3.3)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from consumer_membership.types import (
     TopicPartition,
 )
 
-#: Before any moment.
+#: A time before all others.
 BEFORE_ANY: Final[Instant] = float("-inf")
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members, their targets, who holds what, and the committed offsets of one group.
+    """The members of one group, their targets, the holder of each partition, and the committed offsets.
 
-    `removed` receives each member that goes and why: "left", "left for a while", "session", "rebalance", "removed",
-    "replaced".
+    `removed` is called with the id of each departing member and the reason: "left", "left for a while", "session",
+    "rebalance", "removed", "replaced".
     """
 
     group_id: str
@@ -49,15 +49,15 @@ class ConsumerGroup:
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     assigned_at: Instant = BEFORE_ANY
     patterns: dict[str, Instant] = field(default_factory=dict)
-    #: What the topics looked like when the group's epoch was last raised for them.
+    #: The partitions of the subscribed topics when a heartbeat last raised the group epoch.
     seen_topics: Assignment = frozenset()
-    #: Partitions that no member may have, for tests of applications.
+    #: Partitions that no member may receive; tests of applications set them.
     withheld: Assignment = frozenset()
 
     # ---- heartbeats ----
 
     def heartbeat(self, request: Heartbeat, now: Instant) -> Granted:
-        """Handle one heartbeat; raises Refusal."""
+        """Return the response to one heartbeat. Raises RequestRefusal."""
         _validate(request, self.rules)
         if request.is_leave:
             return self._leave(request)
@@ -113,10 +113,10 @@ class ConsumerGroup:
         for partition in holds:
             self.holder[partition] = member.member_id
 
-    # ---- who it is ----
+    # ---- the sender of a heartbeat ----
 
     def _member_of(self, request: Heartbeat, now: Instant) -> ConsumerMember:
-        """The member that this heartbeat is from; a joining one is made. Raises Refusal."""
+        """Return the sender of a heartbeat; create a member that joins. Raises RequestRefusal if it is not accepted."""
         joins = request.member_epoch == JOIN_EPOCH
         if joins and request.member_id not in self.members:
             self._check_size(request)
@@ -175,7 +175,11 @@ class ConsumerGroup:
             )
 
     def _check_epoch(self, member: ConsumerMember, request: Heartbeat) -> None:
-        """Rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
+        """Raise RequestRefusal for a wrong member epoch (rules 3.1).
+
+        The response with the current epoch may have been lost. Therefore the previous epoch is accepted if the request
+        reports owned partitions, and all of them are assigned.
+        """
         received, known = request.member_epoch, member.epoch
         if received == JOIN_EPOCH and self.rules.accepts_rejoin:
             return
@@ -197,9 +201,9 @@ class ConsumerGroup:
         return member
 
     def _replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Another member id takes the place of a static member that left for a while: no group epoch bump.
+        """Put another member id in the place of a static member that left temporarily, without a group epoch bump.
 
-        What this member id had before, with another instance id, is in no target any more.
+        If this member id had another instance id before, its former target is dropped.
         """
         former = self.members.get(member_id, old)
         if former is not old and self.rules.gives_up_former_instance:
@@ -216,7 +220,7 @@ class ConsumerGroup:
         return new
 
     def _take_in(self, member: ConsumerMember, request: Heartbeat, now: Instant) -> bool:
-        """Take in the member's heartbeat; return whether the group must be assigned again for it."""
+        """Store the fields of the member's heartbeat; return whether they require a new assignment of the group."""
         is_new = member.member_id not in self.target
         before = (member.topics, member.pattern, self.assignor if self.rules.assigns_for_another_assignor else None)
         if request.rebalance_timeout_s is not None:
@@ -257,12 +261,12 @@ class ConsumerGroup:
         return Granted(member_epoch=request.member_epoch, heartbeat_interval_s=0.0, assignment=None)
 
     def withhold(self, partitions: Assignment) -> None:
-        """Take exactly these from their members, and assign all others again."""
+        """Withhold exactly these partitions from all members, and assign all other partitions again."""
         self.withheld = partitions
         self.epoch += 1
 
     def remove(self, member_id: str, reason: str) -> None:
-        """Take a member out of the group; the others get its partitions at their next heartbeats."""
+        """Remove a member; the other members get its partitions with their next heartbeats."""
         member = self.members.pop(member_id)
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
@@ -275,7 +279,7 @@ class ConsumerGroup:
         self.removed(member_id, reason)
 
     def expire(self, now: Instant) -> None:
-        """Remove the members whose session or rebalance timeout is over."""
+        """Remove the members whose session or rebalance timeout has ended."""
         for member in list(self.members.values()):
             if now >= member.session_ends_at:
                 self.remove(member.member_id, "session")
@@ -283,14 +287,14 @@ class ConsumerGroup:
                 self.remove(member.member_id, "rebalance")
 
     def restart_timers(self, now: Instant) -> None:
-        """A coordinator that loads the group restarts its members' timers."""
+        """Restart the session and rebalance timers of the members, as a coordinator that loads the group does."""
         for member in self.members.values():
             member.session_ends_at = now + self.rules.session_timeout_s
             if member.rebalance_ends_at is not None:
                 member.rebalance_ends_at = now + member.rebalance_timeout_s
 
     def next_deadline(self) -> Instant | None:
-        """When `expire` has something to do."""
+        """Return when the next session or rebalance timeout ends; None: no timeout is running."""
         moments = [member.session_ends_at for member in self.members.values()]
         moments += [m.rebalance_ends_at for m in self.members.values() if m.rebalance_ends_at is not None]
         return min(moments, default=None)
@@ -323,13 +327,13 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for, or the first one of the broker's list where no member asks."""
+        """The assignor that most members request; without requests, the first in the broker's list."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return votes.most_common(1)[0][0] if votes else self.rules.assignors[0]
 
     @property
     def state(self) -> str:
-        """The broker's name of the group's state."""
+        """The broker's name for the group's state."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -338,14 +342,14 @@ class ConsumerGroup:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every member has reached the newest target."""
+        """Whether every member has reached the newest target assignment."""
         return self.epoch == self.target_epoch and all(
             member.is_reconciled_to(self.target_epoch) for member in self.members.values()
         )
 
 
 def _validate(request: Heartbeat, rules: Rules) -> None:
-    """The broker's own checks of a request (rules 2.4); raises Refusal."""
+    """Raise RequestRefusal if a heartbeat fails the broker's checks of its fields (rules 2.4)."""
     if not request.member_id:
         raise RequestRefusal(code.INVALID_REQUEST, "MemberId can't be empty.")
     if request.instance_id == "":

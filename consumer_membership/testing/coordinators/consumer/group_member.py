@@ -1,4 +1,4 @@
-"""One member as the broker knows it, and how the broker moves it towards its target (CurrentAssignmentBuilder)."""
+"""The broker's state of a member, and the steps that move it towards its target (CurrentAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Standing(Enum):
     """The broker's states of a member (rules 3.2)."""
 
     STABLE = "stable"
-    #: It must give something up first, and keeps its epoch until it says that it did.
+    #: The member must revoke partitions first, and keeps its epoch until it reports that it has revoked them.
     UNREVOKED = "unrevoked partitions"
-    #: It has the target's epoch, and another member still owns a partition of its target.
+    #: The member has the target epoch, but other members still own partitions of its target.
     UNRELEASED = "unreleased partitions"
 
 
@@ -38,22 +38,22 @@ class ConsumerMember:
     rebalance_ends_at: Instant | None = None
 
     def copy(self) -> ConsumerMember:
-        """A copy whose changes do not touch this one."""
+        """Return a copy; changes of the copy do not change this member."""
         return replace(self, assigned=dict(self.assigned), revoking=dict(self.revoking))
 
     @property
     def holds(self) -> Assignment:
-        """Return all partitions that no other member may get now."""
+        """The partitions that no other member may receive now."""
         return frozenset(self.assigned) | frozenset(self.revoking)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether nothing is left to do for it at this epoch of the target."""
+        """Return whether the member is stable at this target epoch."""
         return self.standing is Standing.STABLE and self.epoch == epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """What one heartbeat changes of one member. `owned` is what the member reports as owned; None: no report."""
+    """The effect of one heartbeat on its member. `owned`: the partitions that it reports as owned; None: no report."""
 
     target: Assignment
     target_epoch: int
@@ -64,7 +64,7 @@ class Reconciliation:
     keeps_epoch: bool
 
     def apply(self, member: ConsumerMember) -> None:
-        """Move the member on."""
+        """Move the member to its next state, as far as this heartbeat permits."""
         match member.standing:
             case Standing.STABLE if member.epoch != self.target_epoch:
                 self._compute_next(member, member.epoch)
@@ -80,11 +80,11 @@ class Reconciliation:
                     self._shrink(member)
 
     def _owns_any_of(self, partitions: dict[TopicIdPartition, int]) -> bool:
-        """Whether the member still owns one of these; a heartbeat without a report leaves it in doubt."""
+        """Return whether the member may still own one of these; without a report, it may own all of them."""
         return self.owned is None or any(partition in self.owned for partition in partitions)
 
     def _shrink(self, member: ConsumerMember) -> None:
-        """Take away what is no longer subscribed, without waiting for the assignor (KAFKA-19431)."""
+        """Take away partitions of unsubscribed topics, without waiting for the assignor (KAFKA-19431)."""
         gone = {p: epoch for p, epoch in member.assigned.items() if not self.subscribed(p)}
         if not gone:
             return
