@@ -1,6 +1,7 @@
-"""How a session ends: commit, call on_revoke, leave the group, release everything; from any thread, also interrupted.
+"""Closes a session: commits, calls on_revoke, leaves the group, releases everything; from any thread.
 
-Consumers and members without a handle share this order. What is released is the session's own (`release`).
+An interrupt may end a close; the next one then completes it. Consumers and members without a handle share this order.
+Each session passes its own `release`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from consumer_membership.runtime.line import Line
 from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.types import LeaveOption
 
-#: The time limit for the end of the member's thread, which has nothing left to report then.
+#: How long a close waits for the end of the member's thread, which has nothing left to report by then.
 STOP_S = 2.0
 #: The states of a member that has left, or has nothing to leave.
 _OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 
 
 class Closing:
-    """The close of one session. `release` refuses every later call and frees what the session has."""
+    """The close of one session. `release` refuses every later call and frees the session's resources."""
 
     def __init__(
         self,
@@ -49,10 +50,10 @@ class Closing:
         self._release_session = release
         self._leave_timeout_s = leave_timeout_s
         self._has_servers = has_servers
-        #: The polls of each thread; a close inside a poll waits for its end.
+        #: The polls of each thread; a close inside a poll takes place after that poll.
         self.polls = RunningCalls()
         self._closing = CallLock()
-        #: Whether a close released everything: an interrupt may have ended it before.
+        #: Whether a close has released everything: an interrupt may have ended the close before.
         self._is_released = False
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
@@ -125,7 +126,7 @@ class Closing:
             self._release()
 
     def _leave(self, errors: list[Exception]) -> None:
-        """Leave the group: in order, or at once if a signal handler raises meanwhile."""
+        """Leave the group: in the normal order, or immediately if a signal handler raises meanwhile."""
         if not self._line.has_sent:
             return
         has_left = False

@@ -92,7 +92,7 @@ class OffsetBook:
         return self._holdings.by_hand
 
     def by_hand(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of these partitions that the application assigned itself; needs no lock."""
+        """Return the subset of these partitions that the application assigned itself; needs no lock."""
         by_hand = self._holdings.by_hand
         return frozenset(partition for partition in partitions if partition in by_hand) if by_hand else frozenset()
 
@@ -120,7 +120,7 @@ class OffsetBook:
     def uncommitted(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The consumed offsets of these partitions (None: of all assigned ones) above the known committed ones.
+        """Return the consumed offsets of these partitions (None: all) that are above the known committed offsets.
 
         As in librdkafka, an offset below the committed one is committed only if the application names it in a commit.
         """
@@ -170,7 +170,8 @@ class Commits:
     def commit(self, offsets: Offsets | None, named: Iterable[TopicPartition] | None = None) -> None:
         """Commit these offsets (None: the consumed and uncommitted ones); `on_commit` gets the outcome.
 
-        `named`: the partitions in the call, also those without an offset, if `reported` will be called.
+        If `reported` will be called, pass the partitions of the application's call as `named`, including those without
+        an offset.
         """
         found = self._or_uncommitted(offsets)
         commit_id = self._next_id()
@@ -182,9 +183,10 @@ class Commits:
             self._orders.add(CommitCompleted(commit_id=commit_id, offsets={}, errors={}))
 
     def reported(self, completed: CommitCompleted) -> Collection[TopicPartition]:
-        """The partitions for `on_commit`, once for each commit: as in librdkafka, also those without an offset.
+        """Return the partitions for `on_commit`, including those without an offset, as in librdkafka; once per commit.
 
-        They are the partitions of the call, or all assigned ones if the call, or an automatic commit, named none.
+        They are the partitions that the application's call named. For a call without partitions, and for an automatic
+        commit, they are all assigned partitions.
         """
         named = self._named.pop(completed.commit_id, None)
         if named is None:
@@ -213,7 +215,8 @@ class Commits:
         """Remember these offsets as consumed (`enable.auto.offset.store=false`).
 
         Raises:
-            StateError: none of them could be stored. If only some cannot, those are ignored, as in confluent-kafka.
+            StateError: no offset could be stored. If only some cannot be stored, they are ignored, as in
+                confluent-kafka.
         """
         self._life.check()
         if self.book.settings.stores_by_itself:
@@ -280,7 +283,7 @@ class Commits:
         return bool(self._outstanding)
 
     def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
-        """Send a commit and return its number. `end` waits for an awaited one; the outcome of another is an order."""
+        """Send a commit and return its number. `end` waits for an awaited commit; other outcomes arrive as orders."""
         commit_id = self._next_id()
         if is_awaited:
             self._awaited[commit_id] = None
@@ -313,7 +316,7 @@ class Commits:
         """Wait for the response to an awaited commit; return the error of each partition. Call it once for each commit.
 
         Raises:
-            CommitError: the outcome is unknown when the time is over.
+            CommitError: no response arrived in time, so the outcome is unknown.
         """
         began_at = self._line.now()
         try:
@@ -335,7 +338,7 @@ class Commits:
         """
         if self._outstanding_of(partitions):
             self._orders.wait(lambda: self._life.is_ending or not self._outstanding_of(partitions), ANSWER_GRACE_S)
-        awaited = self._outstanding_of(partitions)  # first: a response that arrives meanwhile is in the book by then
+        awaited = self._outstanding_of(partitions)  # before the book: a response that arrives in between is in the book
         return {**self.book.committed_of(partitions), **awaited}
 
     def _outstanding_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -20,11 +20,12 @@ from consumer_membership.runtime.log_lines import PackageLog
 from consumer_membership.runtime.membership_thread import MembershipThread
 from consumer_membership.types import TopicPartition
 
-#: The slices of an idle wait, by whether the member expects orders.
+#: The slice of an idle wait, exact and rounded up to whole milliseconds, for a member that expects orders or none.
 _WHOLE_SLICES_S = {
     expects_orders: (slice_s, whole_ms(slice_s)) for expects_orders, slice_s in ((True, SLICE_S), (False, IDLE_SLICE_S))
 }
-#: The waits that end when another process releases an instance id: from then on, partitions have no owner.
+#: The waits that end when another process releases an instance id: from then on, the partitions of that id have no
+#: owner.
 _WAITS_FOR_ID = frozenset({WaitsFor.INSTANCE_ID, WaitsFor.INSTANCE_ID_POOL})
 
 
@@ -72,9 +73,10 @@ class Delivery:
         """Fetch for one slice, until the buffer has `limit` records; return whether a record came.
 
         Args:
-            limit: How many records the application wants; more than the buffer had without the lock.
+            limit: How many records the application wants; more than the buffer had before the lock was taken.
             slice_s: How long to wait for records, in seconds.
-            whole: Gets a batch of `limit` records instead of the buffer, if no other reason keeps the batch back.
+            whole: Receives a batch of `limit` records instead of the buffer, unless a wake-up, a lease that is over, or
+                older buffered records prevent it.
         """
         with self._lock:
             if self._life.is_closed:
@@ -136,7 +138,7 @@ class Delivery:
                     return
 
     def _note_record(self, *, has_record: bool) -> bool:
-        """End the member's calm if a record came; return whether one came."""
+        """If a record came, note it and end the membership thread's calm; return whether a record came."""
         if has_record:
             if self._thread.is_calm:
                 self._thread.sample_soon()

@@ -1,4 +1,4 @@
-"""SIGUSR2 as a request for recordings: each live session that enabled it writes one (`recorder.signal.enable`).
+"""Handles SIGUSR2: each live session with `recorder.signal.enable` writes a recording.
 
 The handler only starts a thread: the interrupted code may hold any lock. A handler that the program set before is
 called afterwards.
@@ -54,7 +54,7 @@ class _Handler:
 
     def __init__(self, before: object) -> None:
         self._before = before
-        #: It also has sessions of a parent process, which do not belong to this one.
+        #: After a fork it also has the parent's sessions, which do not belong to this process.
         self.sessions: WeakSet[Recorded] = WeakSet()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:

@@ -3,14 +3,15 @@
 Only the application's threads use it, one at a time: every method requires its `lock` to be held. The handle is never
 subscribed and never commits.
 
-The paused partitions are kept here and not read from librdkafka: there a pause outlives the assignment, while Java's
-rule, which this package follows, is that a revoked partition returns unpaused.
+The paused partitions are kept here and not read from librdkafka: in librdkafka a pause outlives the assignment, while
+Java's rule, which this package follows, is that a revoked partition returns unpaused.
 
 **Interrupts.** A signal handler that raises (Ctrl-C, an alarm) may end each of these methods at any line, and it may
-end `handle.consume` after librdkafka took the records and before a list of them exists: confluent-kafka destroys them
-then, and the handle is past them. So the sets and positions that this class notes are authoritative. Each method that
-changes the handle or takes records from it marks itself as begun; if the next call finds that mark, it first makes the
-handle and the buffer agree with the notes again (`_repair`), also by moving the handle back to records that were lost.
+end `handle.consume` after librdkafka took the records and before a list of them exists: confluent-kafka then destroys
+the records, and the handle's position is already past them. So the sets and positions that this class notes are
+authoritative. Each method that changes the handle or takes records from it sets a mark and clears it at its end. A call
+that finds the mark set first makes the handle and the buffer agree with the notes again (`_repair`), and moves the
+handle back to lost records.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ T = TypeVar("T")
 LOOK_UPS = 100
 #: The first slice of a request that librdkafka answers from the network; Ctrl-C is handled between slices.
 REQUEST_SLICE_S = 1.0
-#: A request that failed after this part of its slice has run into the slice's end: librdkafka rounds to milliseconds.
+#: A request that failed after this fraction of its slice counts as expired: librdkafka rounds to milliseconds.
 _NEARLY = 0.9
 #: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
 #: librdkafka's queue.
@@ -70,8 +71,8 @@ def whole_ms(timeout_s: float) -> float:
 class Fetcher:
     """The handle, the partitions that it fetches, and the buffer that it fills.
 
-    `reset` is the start of partitions that have no position, or one that no longer exists: librdkafka looks that up
-    itself, except for a duration.
+    `reset` is the start of a partition without a position, or with a position that no longer exists. librdkafka looks
+    this start up itself, except for a duration.
     """
 
     def __init__(
@@ -89,33 +90,35 @@ class Fetcher:
         #: Partitions that the group assigned, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
         self.by_hand: set[TopicPartition] = set()
-        #: Held back by the application, because their revocation is running, and because it is still to come: the last
-        #: belong to the group and to a subscription that was replaced.
+        #: Partitions that are held back: `paused` by the application, `frozen` while their revocation runs, or
+        #: `given_up` because their subscription was replaced and the group has not revoked them yet.
         self.paused: set[TopicPartition] = set()
         self.frozen: set[TopicPartition] = set()
         self.given_up: set[TopicPartition] = set()
-        #: The topics of which the group's partitions are returned; None: all.
+        #: The topics whose records are returned from the group's partitions; None: all topics.
         self._topics: frozenset[str] | None = None
-        #: The offset that `assignment()` shows of a partition.
+        #: The offset that `assignment()` shows for each partition.
         self._shown: dict[TopicPartition, int] = {}
-        #: Where a partition starts: as long as that record waits, nothing of the partition was returned.
+        #: The start offset of each partition. While the record at that offset waits, no record of the partition was
+        #: returned.
         self._starts: dict[TopicPartition, int] = {}
-        #: The logical starts of partitions whose first record has not been seen.
+        #: The logical starts of partitions whose first record has not come yet.
         self._logical: dict[TopicPartition, int] = {}
         #: When the handle last started a partition at the committed offset, which it looks up itself.
         self.requested_at: dict[TopicPartition, float] = {}
         #: Positions before a seek: these may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
-        #: Positions of resumed partitions of which no record came since.
+        #: Positions of resumed partitions from which no record has come since.
         self._resumed_at: dict[TopicPartition, OffsetAndMetadata] = {}
-        #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_repair`.
+        #: Whether a change or a fetch has begun and not ended: both set and clear this, and `_repair` clears it.
         self._is_inconsistent = False
-        #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
+        #: The handle's positions when that change or fetch began; None: records came since, or no interrupt can lose
+        #: any.
         self._positions_before: list[PartitionOffset] | None = None
         #: The assigned partitions in librdkafka's form; None: they may have changed.
         self._assigned_list: list[PartitionOffset] | None = None
         self._batch = BATCH_RECORDS
-        #: Whether the handle probably has no record: the last fetch returned none, or one that it had to wait for.
+        #: Whether the handle probably has no record: the last fetch returned no record, or waited for it.
         self.is_drained = True
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
@@ -137,8 +140,8 @@ class Fetcher:
         """Request these topics' metadata from a broker that is already connected; never waits.
 
         librdkafka itself would request it when its timer fires, once a second. Measured, subscription to first record:
-        median 25 ms instead of 730 if it comes up to 0.3 s after the constructor. For many topics the timer's one
-        request is as fast as one for each.
+        median 25 ms instead of 730 if the subscription comes up to 0.3 s after the constructor. For many topics, the
+        timer's single request is as fast as a request for each topic.
         """
         for topic in topics if len(topics) <= LOOK_UPS else ():
             with suppress(KafkaException):  # librdkafka takes the response, or it has no broker yet
@@ -167,9 +170,9 @@ class Fetcher:
         return self.paused | self.frozen | self.given_up
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
-        """Return at most `limit` records from the handle itself, gathered for at most this time, a whole number of ms.
+        """Fetch and return at most `limit` records from the handle, within this time, a whole number of ms.
 
-        They are `landed` in the buffer, which has to take them in, or to offer them.
+        The records are in the buffer's `landed`; the caller then has the buffer take them in or offer them.
         """
         if self._look_ups.has_stale_lookup:
             self._renew_after_stale_lookup()
@@ -190,7 +193,7 @@ class Fetcher:
         return buffer.landed[0]
 
     def fill(self, timeout_s: float) -> bool:
-        """Fill the buffer: with available records at once, else wait for one; return whether there is a record now."""
+        """Buffer the available records, or wait for one if there is none; return whether a record was buffered."""
         batch = self.fetch(self._batch, 0)
         if not batch and timeout_s > 0:
             return self.wait(whole_ms(timeout_s))
@@ -214,7 +217,7 @@ class Fetcher:
             self._note_first(landed[0])
 
     def _renew_after_stale_lookup(self) -> None:
-        """Take no record of a handle that a late lookup may move elsewhere."""
+        """Replace a handle that a late lookup may move elsewhere, before a record is taken from it."""
         _log().info(
             "A late offset lookup of librdkafka could overwrite a newer position; its consumer is restarted at the "
             "current positions"
@@ -260,10 +263,10 @@ class Fetcher:
         self._is_inconsistent = False
 
     def _repair(self) -> None:
-        """Make the handle and the buffer agree with these notes after an interrupt; it may be interrupted too.
+        """Make the handle and the buffer agree with these notes after an interrupt; may itself be interrupted.
 
-        A change is undone or completed: partitions that are not noted are given up, those that the handle lacks are
-        assigned again, and the handle goes back to where it was where it is elsewhere without a record having come.
+        A change is undone or completed: partitions that are not noted are unassigned, noted partitions that the handle
+        lacks are assigned again, and positions that moved although no record came are restored.
         """
         if self.buffer.landed and self.buffer.landed[0]:
             self._positions_before = None
@@ -290,7 +293,7 @@ class Fetcher:
         self._end_change()
 
     def _restore_position(self, partition: TopicPartition, was: PartitionOffset | None, *, is_known: bool) -> None:
-        """Continue behind the last record of this partition that the handle returned and that was not lost."""
+        """Continue after the last record of this partition that the handle returned and no interrupt lost."""
         offset = self._next_offset(partition, was or PartitionOffset(*partition))
         start = PartitionOffset(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
         if is_known and offset is not None:
@@ -308,12 +311,12 @@ class Fetcher:
         return [PartitionOffset(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
 
     def replace(self, partitions: list[PartitionOffset]) -> None:
-        """Assign exactly these, by hand."""
+        """Assign exactly these partitions, by hand."""
         self._begin_change()
         self.handle.assign(partitions)
         self._look_up_new(partitions)
         former, self.by_hand = self.by_hand, {key_of(p) for p in partitions}
-        self._positions_before = None  # from here on the new starts hold
+        self._positions_before = None  # from here on the new starts are valid
         self._forget(former)
         self._begin(partitions)
         self._end_change()
@@ -349,9 +352,10 @@ class Fetcher:
         self._end_change()
 
     def _assign_again(self, starts: list[PartitionOffset]) -> None:
-        """Have the handle fetch these, which it does not fetch as far as is known here.
+        """Have the handle fetch these partitions, which it does not fetch according to the notes.
 
-        Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
+        Ctrl-C may have come after the handle assigned some of them and before that was noted: these are unassigned and
+        assigned again.
         """
         try:
             self.handle.incremental_assign(starts)
@@ -370,7 +374,7 @@ class Fetcher:
                 self._look_ups.left_to_handle(partition)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop fetching these; a set, because librdkafka ends the process on a partition that occurs twice."""
+        """Stop fetching these partitions. Duplicates are removed first: librdkafka ends the process on a duplicate."""
         self._begin_change()
         gone = set(partitions) & self.assigned
         self.held -= gone
@@ -424,7 +428,8 @@ class Fetcher:
     def _reset(self, start: PartitionOffset) -> None:
         """Move a partition that has no position to this one.
 
-        Records that were fetched before are returned, and remain the ones to commit until a record follows them.
+        Records that were fetched before are still returned, and the offset after them is the one to commit until
+        another record follows.
         """
         partition = key_of(start)
         (position,) = self.handle.position([start])
@@ -433,7 +438,8 @@ class Fetcher:
         except KafkaException as refused:
             if refused.args[0].code() != STATE_CODE:
                 raise
-            # librdkafka has not started a partition without a committed offset; a pause outlives this there.
+            # librdkafka has not started the partition, because no offset is committed. In librdkafka, a pause outlives
+            # this.
             self.handle.incremental_unassign([start])
             self.handle.incremental_assign([start])
         self._set_start(partition, start.offset)
@@ -455,8 +461,7 @@ class Fetcher:
             self._cut_short(partition)
             if self._resets is not None:
                 self._resets.forget(partition)
-            # The shown offsets come last: by those an interrupted change finds the partitions that are still to be
-            # forgotten.
+            # The shown offsets come last: after an interrupt, `_repair` finds partitions to forget by them.
             for memory in (self._starts, self._logical, self._before_seek, self._resumed_at, self._shown):
                 memory.pop(partition, None)
 
@@ -475,7 +480,7 @@ class Fetcher:
         self._end_change()
 
     def freeze(self, partitions: Collection[TopicPartition]) -> None:
-        """Hold back exactly these for their revocation; partitions that were frozen for an earlier one continue."""
+        """Hold back exactly these for their revocation; partitions frozen for an earlier revocation continue."""
         self._begin_change()
         new = set(partitions) & self.held
         self._take_from(self.frozen, self.frozen - new)
@@ -489,9 +494,10 @@ class Fetcher:
         self._end_change()
 
     def restrict_to(self, topics: frozenset[str] | None) -> None:
-        """Return no records of the group's partitions, present and future, except for these topics (None: all).
+        """Return, from the group's present and future partitions, only records of these topics (None: all topics).
 
-        The others are held back until the group takes them: the last returned record is still the one to commit.
+        Partitions of other topics are held back until the group revokes them, so that their last returned records can
+        be committed.
         """
         self._begin_change()
         self._topics = topics
@@ -501,13 +507,13 @@ class Fetcher:
         self._end_change()
 
     def _add_to(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-        """Hold these back for one more reason; the handle pauses those that had none."""
+        """Add a reason to hold these back; the handle pauses the partitions that had no reason before."""
         new = (set(partitions) & self.assigned) - self._held_back
         held_back |= set(partitions)
         self._hold_back(new)
 
     def _take_from(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-        """Hold these back for one reason less; those without any reason continue."""
+        """Remove a reason to hold these back; the partitions without another reason continue."""
         again = held_back & set(partitions)
         held_back -= again
         self._resume((again & self.assigned) - self._held_back)
@@ -534,8 +540,8 @@ class Fetcher:
     def _wake_by_seek(self, partition: TopicPartition, position: PartitionOffset) -> None:
         """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to notice it, and a seek wakes it.
 
-        A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
-        that record must not fall back to where the partition started.
+        A seek makes librdkafka forget the position until the next record, so it is remembered here: another seek before
+        that record must not fall back to the start of the partition.
         """
         target = self._next_offset(partition, position)
         if target is not None:
@@ -543,7 +549,7 @@ class Fetcher:
                 self.handle.seek(PartitionOffset(partition.topic, partition.partition, target))
 
     def _next_offset(self, partition: TopicPartition, position: PartitionOffset) -> int | None:
-        """The offset at which the handle has to continue; its `position` is kept, because the handle forgets it."""
+        """Return the offset at which the handle has to continue; keep its `position`, which a seek makes it forget."""
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
             self._resumed_at[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
@@ -569,7 +575,7 @@ class Fetcher:
         return self._watch.next_check_at
 
     def record_received(self) -> None:
-        """A record came from the handle."""
+        """Note that a record came from the handle."""
         self._watch.record_received()
 
     @property
@@ -630,7 +636,7 @@ class Fetcher:
 
     @property
     def starts(self) -> dict[TopicPartition, int]:
-        """The starts of partitions of which no record was returned yet, and of others, as far as they are numbers."""
+        """The start offsets of the partitions; a partition with a logical start is missing until its first record."""
         return self._starts.copy()
 
     def seek(self, target: PartitionOffset) -> None:
@@ -648,7 +654,7 @@ class Fetcher:
         self._end_change()
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next record to return of each partition of which one was returned since it was assigned or sought."""
+        """Return the next offset of each partition that has returned a record since it was assigned or sought."""
         if self._is_inconsistent:
             self._repair()
         return self._positions(partitions)
@@ -670,7 +676,7 @@ class Fetcher:
         return found
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit of the assignment if every returned record counts as consumed."""
+        """Return the offsets to commit of all assigned partitions if every returned record counts as consumed."""
         assigned = self.assigned
         before_seek = {partition: at for partition, at in self._before_seek.items() if partition in assigned}
         return before_seek | self.positions(assigned)
@@ -679,8 +685,8 @@ class Fetcher:
 def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], float], first_slice_s: float) -> T:
     """Return the result of a long request of the handle, made in slices so that Ctrl-C is handled in between.
 
-    `call` receives the seconds it may take. A slice that expires is repeated, twice as long, until the time is over
-    (negative: never). A failure before the end of a slice is final.
+    `call` receives the seconds that it may take. A slice that expires is repeated, twice as long, until `timeout_s` is
+    over (negative: without limit). A failure before the end of a slice is final.
     """
     deadline = None if timeout_s < 0 else now() + timeout_s
     slice_s = first_slice_s

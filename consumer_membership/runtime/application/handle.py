@@ -1,9 +1,9 @@
 """Creates librdkafka's handle, keeps the user's callbacks out of its calls, and notices when it stopped working.
 
 librdkafka runs `error_cb`, `stats_cb` and `throttle_cb` inside the call that fetches. An exception in one of them would
-discard the records of that very call, and one that waits for another thread would wait with the handle lock held. So
-the handle gets callbacks that only note the event; polls call the user's callbacks after the fetch, without that lock,
-still on the thread that polls.
+discard the records of that very call, and a callback that waits for another thread would wait with the handle lock
+held. So the handle gets callbacks that only note the event; polls call the user's callbacks after the fetch, without
+that lock, still on the thread that polls.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _NAMED_KEYS = (
 #: After this time without a record, the handle is checked for a broker connection, which costs one small metadata
 #: request (it makes ten fetch requests each second anyway).
 BROKER_CHECK_AFTER_S = 5.0
-#: How soon it is checked again while it has none, which costs nothing.
+#: How soon the handle is checked again while it has no broker; this check costs nothing.
 BROKER_RECHECK_S = 0.5
-#: How long it may have no broker although a heartbeat was answered since; twice as long each time that a new handle got
-#: none either, up to a minute.
+#: How long the handle may have no broker although a heartbeat was answered since. The limit doubles, up to a minute,
+#: each time that a new handle finds no broker either.
 LOST_AFTER_S = 3.0
-#: The limit without heartbeats to compare with: as long as librdkafka may pause (reconnect.backoff.max.ms).
+#: The limit if there are no heartbeats to compare with: librdkafka's longest pause (reconnect.backoff.max.ms).
 LOST_AFTER_ALONE_S = 10.0
 LONGEST_LOST_AFTER_S = 60.0
 
@@ -160,7 +160,7 @@ class Handles:
 
 
 def _refusal(message: str, config: Mapping[str, object]) -> ConfigurationError:
-    """Convert librdkafka's error about a configuration; it has the key that librdkafka names."""
+    """Convert librdkafka's error about a configuration to an error with the key that librdkafka names."""
     if _WITHOUT_KERBEROS in message:
         key = next((key for key in ("sasl.mechanisms", "sasl.mechanism") if key in config), "sasl.mechanism")
         return ConfigurationError(key, config.get(key), f"{message} (rejected by librdkafka); {_KERBEROS_REMEDY}")
@@ -174,7 +174,7 @@ def _refusal(message: str, config: Mapping[str, object]) -> ConfigurationError:
 
 
 def _with_reason(error: KafkaError, tokens: object) -> KafkaError:
-    """Return librdkafka's error about a missing token, with the reason: librdkafka receives only that there is one."""
+    """Return librdkafka's error about a missing token with the reason, which librdkafka does not receive."""
     text = error.str()
     if not text.endswith(_NO_REASON):
         return error
@@ -204,7 +204,7 @@ class HandleWatch:
         self._has_broker = has_broker
         self._now = now
         self._lost_at: float | None = None
-        #: When the present handle got its time limit to find a broker.
+        #: When the present handle's time limit to find a broker began.
         self._waits_from = 0.0
         self._renewals = 0
         #: When the handle is checked next, if no record comes until then.
@@ -223,7 +223,7 @@ class HandleWatch:
         self.next_check_at = self._now() + BROKER_CHECK_AFTER_S
 
     def is_newly_lost(self, last_heartbeat_at: float | None) -> bool:
-        """Whether a handle that returned no record has to be replaced now; returned once for each loss.
+        """Whether a handle that returned no record has to be replaced now; true once for each time limit.
 
         `last_heartbeat_at`: when the member's last heartbeat was answered; None: there are no heartbeats to compare
         with.

@@ -28,7 +28,7 @@ class HeldPartitions(Protocol):
         """All assigned partitions."""
 
     def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Take these partitions, which the group assigned, from these offsets."""
+        """Add these partitions, which the group assigned, with these start offsets."""
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Give up these partitions."""
@@ -49,7 +49,7 @@ class HeldPartitions(Protocol):
         """Prepare for partitions of these topics."""
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit of the assignment if every returned record counts as consumed."""
+        """Return the offsets to commit of all assigned partitions if every returned record counts as consumed."""
 
     def survive_fork(self) -> None:
         """In a forked child: make this safe to keep and to delete."""
@@ -70,7 +70,7 @@ class OwnedOnly:
         return self.held
 
     def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Take these partitions; their start offsets have no meaning here."""
+        """Add these partitions; their start offsets have no meaning here."""
         self.held |= offsets.keys()
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
@@ -93,11 +93,11 @@ class OwnedOnly:
         """There are no records."""
 
     def prefetch_metadata(self, topics: Collection[str]) -> None:
-        """Nothing is fetched."""
+        """Do nothing: no record is fetched."""
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """No record is consumed; the application commits the offsets that it names."""
+        """Return no offsets: no record is consumed, and the application names the offsets that it commits."""
         return {}
 
     def survive_fork(self) -> None:
-        """Nothing here belongs to the parent process."""
+        """Do nothing: this object uses nothing of the parent process."""

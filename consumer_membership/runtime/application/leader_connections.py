@@ -25,11 +25,11 @@ RENEW_AFTER_S = 60.0
 RETRY_AFTER_S = 1.0
 #: How long a lookup may take, on a handle that has nothing to fetch.
 LOOKUP_S = 0.05
-#: Of how many topics the leaders are looked up, and to how many leaders the handle connects, at most: a member needs
-#: few of the leaders of a large cluster.
+#: The largest number of topics to look up, and of leaders to connect to: a member needs only a few leaders of a large
+#: cluster.
 MOST_TOPICS = 10
 MOST_LEADERS = 20
-#: A timestamp after every record: a leader answers from memory.
+#: A timestamp after every record, so that a leader answers from memory.
 _NEVER_MS = 1 << 62
 
 
@@ -41,7 +41,7 @@ class LeaderConnections:
         self._due_at = 0.0
 
     def open_if_due(self, handle: LibrdkafkaConsumer, topics: Collection[str]) -> None:
-        """Have the handle connect to the topics' leaders, in the background; waits shortly for their names."""
+        """Have the handle connect to the topics' leaders, in the background; waits briefly for the lookup."""
         if self._now() < self._due_at:
             return
         leaders: dict[int, PartitionOffset] = {}

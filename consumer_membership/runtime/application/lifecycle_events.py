@@ -3,8 +3,9 @@
 The membership thread, the sampling thread and the closing thread put events into a bounded queue. None of them waits
 for a callback. Callbacks are called by one thread alone, with no lock held, so that they may block and call any method.
 
-Only the consumer holds the callbacks: session, line, monitor and this thread hold the queue, and threads hold those. So
-a callback that refers to its consumer is a normal reference cycle and keeps the consumer no longer alive.
+Only the consumer refers to the callbacks. The session, the line, the monitor and this thread refer to the queue, and
+threads refer to these. So a callback that refers to its consumer is a normal reference cycle and does not keep the
+consumer alive.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _LOG = PackageLog("consumer_membership.session", "EVENT")
 
 EventCallback: TypeAlias = Callable[[LifecycleEvent], object]
 
-#: How many events may wait for callbacks: hours of a consumer's life.
+#: How many events may wait for callbacks: as many as a consumer emits in hours.
 WAITING = 1_000
-#: How long the end of the interpreter waits for the last events of closed consumers, all of them together.
+#: How long the interpreter's exit waits for the last events of all closed consumers together.
 EXIT_S = 1.0
 
 
@@ -97,7 +98,7 @@ class EventQueue:
         self.is_ended = False
 
     def begin(self, thread: MembershipThread, monitor: HealthMonitor) -> None:
-        """Take the member's present view as the start, and events from now on."""
+        """Start with the member's present view, and queue the events from now on."""
         with self._lock:
             self._lifecycle = Lifecycle(thread.watch(self.notify))
         monitor.watch(self.on_health)
@@ -109,7 +110,7 @@ class EventQueue:
             return self._put
 
     def notify(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
-        """The member processed an event (`membership_thread.Watcher`)."""
+        """Queue the lifecycle events of an event that the member processed (`membership_thread.Watcher`)."""
         with self._lock:
             if self._lifecycle is None:
                 return
@@ -117,7 +118,7 @@ class EventQueue:
         self._warn_of_dropped(dropped)
 
     def on_health(self, health: Health, progress: AssignmentProgress) -> None:
-        """The monitor judged the consumer (`health_monitor.HealthWatcher`)."""
+        """Queue the lifecycle events of a sample of the monitor (`health_monitor.HealthWatcher`)."""
         with self._lock:
             if self._lifecycle is None:
                 return
@@ -125,7 +126,7 @@ class EventQueue:
         self._warn_of_dropped(dropped)
 
     def on_handlers(self, fact: HandlerFact) -> None:
-        """The processor reported a fact about its handlers."""
+        """Queue the lifecycle events of a fact that the processor reported about its handlers."""
         with self._lock:
             if self._lifecycle is None:
                 return
@@ -145,7 +146,7 @@ class EventQueue:
         self.waiting.put(None)
 
     def _take(self, events: Iterable[LifecycleEvent]) -> int:
-        """Put these into the queue; return the number of events dropped in all if one was dropped now, else 0."""
+        """Put these into the queue; if an event was dropped now, return the total of dropped events, else 0."""
         is_full = False
         for event in events:
             if self.waiting.qsize() >= WAITING and event.kind is not LifecycleKind.CLOSED:
@@ -210,7 +211,7 @@ def _call_until_end(events_of: Callable[[], LifecycleEvents | None], queue: Even
         del events
 
 
-#: The threads that have callbacks to call, by their queue, for the whole process, whose end (`atexit`) waits for them.
+#: The threads of this process that call callbacks, by their queue; the process's exit (`atexit`) waits for them.
 _CALLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
 
 

@@ -3,8 +3,8 @@
 librdkafka's threads do not survive a `fork()`, and its handle ends the process when it is destroyed in a child. So a
 forked child gets an exception at its next call, and the handle is never destroyed there.
 
-This module also knows the static identity of each session, because sessions of one process with the same
-instance id take it from each other, and neither can know that from its own configuration.
+This module also records the static identity of each session, because sessions of one process with the same instance id
+take it from each other, and neither session can detect that from its own configuration.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Registry:
             life.survive_fork()
 
 
-#: Of the process: `os.fork` copies all of its sessions, and two of them may have the same static identity.
+#: The registry of this process: `os.fork` copies all of its sessions, and two of them may have the same static
+#: identity.
 SESSIONS_OF_PROCESS = Registry()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=SESSIONS_OF_PROCESS.survive_fork)
@@ -140,6 +141,6 @@ class Lifetime:
         self.is_closed = True
 
     def survive_fork(self) -> None:
-        """In the child: take the records from the hot path, and keep the parent's handle."""
+        """In the child: disable the fast path of `poll`, and keep the parent's handle from being destroyed."""
         self._wake_up.set()
         self._holdings.survive_fork()

@@ -43,7 +43,7 @@ class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: 
 
     def __enter__(self) -> None:  # type: ignore[override]  # `with` passes nothing
         """Wait for this thread's turn; a thread that is already inside enters again at once."""
-        if self._is_owned():  # type: ignore[attr-defined]  # as `is_mine`, a call less
+        if self._is_owned():  # type: ignore[attr-defined]  # `is_mine` without its call
             self._enter_again()
         else:
             try:
@@ -89,7 +89,7 @@ class CallLock:
         self._owner: tuple[int, Lock] | None = None
 
     def acquire(self, running: Lock) -> bool:
-        """Let the call that holds `running` own this; False: another call owns it, perhaps of this thread."""
+        """Let the call that holds `running` own this; False: another call owns it, perhaps in this thread."""
         with self._acquiring:
             if self.owner is not None:
                 return False
@@ -111,7 +111,7 @@ class CallLock:
 
 
 class RunningCalls:
-    """Whether this thread is inside a call, of all calls that hold the lock which `begin` gives them.
+    """Determines whether this thread is inside one of the calls that hold the lock from `begin`.
 
         with calls.begin():
             ...

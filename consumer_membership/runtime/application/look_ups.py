@@ -1,10 +1,10 @@
 """Offset lookups of librdkafka that are cut short: a late answer could overwrite a newer position.
 
 librdkafka looks up logical start offsets, and applies `auto.offset.reset` when a position is not in the log any more.
-If the partition is given up or sought while the request is in flight, it takes the answer for outdated and starts a
-timer of 0.5 s that looks up again, whatever start the partition has by then (`rd_kafka_toppar_offset_retry`, 2.16): the
-partition would restart at its beginning, or at its end. No call of the API stops that timer. It belongs to the handle,
-so another handle has to fetch such a partition.
+If the partition is given up or sought while the request is in flight, librdkafka treats the answer as outdated and
+starts a timer of 0.5 s that looks up again, whatever start the partition has by then (`rd_kafka_toppar_offset_retry`,
+2.16): the partition would restart at its beginning, or at its end. No call of the API stops that timer. It belongs to
+the handle, so another handle has to fetch such a partition.
 
 The group's partitions nearly always start at numbers, so this costs one check of the handle's state when a partition
 starts, and nothing per record.
@@ -23,9 +23,9 @@ from consumer_membership.types import TopicPartition
 if TYPE_CHECKING:
     from consumer_membership.librdkafka import LibrdkafkaConsumer
 
-#: The end of the log that comes with a fetch's error; before the first answer librdkafka has OFFSET_INVALID.
+#: The end of the log that librdkafka has after a fetch error; before the first response it has OFFSET_INVALID.
 _REFUSED = -1
-#: Starts that the group's coordinator provides; only `auto.offset.reset` is looked up after that.
+#: Starts whose offset the group's coordinator provides; after that, only `auto.offset.reset` needs a lookup.
 _WITHOUT_OFFSET = (OFFSET_INVALID, OFFSET_STORED)
 
 
@@ -40,18 +40,19 @@ class LookUps:
         #: Partitions of the group with a logical start: their leaders did not return a number in time.
         self._of_group: set[TopicPartition] = set()
         self._cut_short: set[TopicPartition] = set()
-        #: Whether one of those starts elsewhere now: the handle has to be replaced before a record is taken from it.
+        #: Whether a partition with such a lookup starts elsewhere now: the handle has to be replaced before a record is
+        #: taken.
         self.has_stale_lookup = False
 
     def left_to_handle(self, partition: TopicPartition) -> None:
-        """The group's partition begins at a logical offset."""
+        """Note that this partition of the group begins at a logical offset."""
         self._of_group.add(partition)
 
     def cut_short(self, handle: LibrdkafkaConsumer, partition: TopicPartition, offset: int) -> None:
-        """A partition with this logical start is given up, or sought, before its first record.
+        """Note that a partition with this logical start is given up, or sought, before its first record.
 
-        A partition that was fetched since it was made known is not looked up any more. The group's partitions may have
-        been fetched in an earlier assignment, so they always count: there are few of them.
+        If the handle has a fetch response of the partition, its lookup is over. For a partition of the group, that
+        response may be from an earlier assignment, so it always counts; there are few such partitions.
         """
         is_looked_up = self._resets_by_itself or offset not in _WITHOUT_OFFSET
         if is_looked_up and (partition in self._of_group or _end_known(handle, partition) < 0):
@@ -59,9 +60,9 @@ class LookUps:
         self._of_group.discard(partition)
 
     def begins(self, handle: LibrdkafkaConsumer, partition: TopicPartition) -> None:
-        """The handle starts this partition, or continues it at another offset.
+        """Note that the handle starts this partition, or continues it at another offset.
 
-        If the last event of the partition is an error, its position may no longer exist.
+        If the partition's last fetch failed, its position may no longer exist, and a lookup may be running.
         """
         self._of_group.discard(partition)
         is_reset = self._resets_by_itself and _end_known(handle, partition) == _REFUSED
@@ -69,7 +70,7 @@ class LookUps:
             self.has_stale_lookup = True
 
     def forget(self) -> None:
-        """Another handle fetches now."""
+        """Forget the interrupted lookups: another handle fetches now."""
         self._cut_short.clear()
         self.has_stale_lookup = False
 

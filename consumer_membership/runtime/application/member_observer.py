@@ -69,7 +69,7 @@ class MemberObserver:
 
     def measure(self) -> tuple[Point, ...]:
         """Return the metrics that brokers collect (KIP-714); never waits."""
-        from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers ask
+        from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers request metrics
 
         return points_of(self._meter.metrics())
 
@@ -83,7 +83,7 @@ class MemberObserver:
             self._probes.leave(self)
 
     def on_dropped(self) -> None:
-        """The member was deleted without a close."""
+        """Stop counting: the member was deleted without a close."""
         self._meter.stop()
         if self._probes is not None:
             self._probes.ring()

@@ -1,7 +1,7 @@
 """One member of a group that fetches nothing, on the application's side of the line.
 
-It creates the rebalance and offsets parts of a session, over partitions that have no records (`OwnedOnly`). There is no
-handle of librdkafka: no thread, connection or memory of it. What a consumer and such a member have in common is in
+It creates the rebalance and offsets parts of a session, over partitions that have no records (`OwnedOnly`). It has no
+librdkafka handle, so it needs none of librdkafka's threads, connections and memory. Consumers and such members share
 those parts; this class only composes them.
 """
 
@@ -112,7 +112,7 @@ class MemberSession:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest view; if the member itself waits for nothing, with the wait of the application."""
+        """The member's latest view; if the member itself waits for nothing, with the wait of the application's side."""
         return view_of_session(
             self.line, self._subscriptions, self.life, has_servers=self._has_servers, no_lease=_NO_LEASE
         )
@@ -136,7 +136,7 @@ class MemberSession:
         self._subscriptions.subscribe(subscription, listener)
 
     def poll(self, timeout_s: float) -> bool:
-        """Call the callbacks that wait, or wait for the first (negative: without limit).
+        """Call the callbacks that are due, or wait until one is due (negative: without limit).
 
         Returns:
             Whether partitions were assigned, revoked or lost.
@@ -164,7 +164,7 @@ class MemberSession:
 
     @property
     def has_work(self) -> bool:
-        """Whether a poll has more to do than to count: an order, an error to raise, or the end."""
+        """Whether a poll has to do more than count itself: an order, an error to raise, or the end."""
         return (
             self.line.wake_up.is_set
             or self.orders.has_waiting

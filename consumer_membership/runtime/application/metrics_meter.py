@@ -52,7 +52,7 @@ class MetricsMeter:
         self._view = view
         self._health = health
         self._sources = sources
-        #: According to librdkafka's latest statistics; replaced as a whole.
+        #: The fetched records and bytes in librdkafka's latest statistics; replaced as a whole.
         self._fetched: Mapping[TopicPartition, FetchedCounts] = {}
         #: The counts of the consumer's processor; None: it has none.
         self.handlers: HandlerLedger | None = None
@@ -112,5 +112,5 @@ class MetricsMeter:
                 }[name]
 
     def stop(self) -> None:
-        """The consumer is closed: its series end."""
+        """End the consumer's metric series: it is closed."""
         self._sources.remove(self._number)

@@ -50,7 +50,7 @@ class Notices:
             self._fatal, self._added_at = notice, monotonic()
 
     def repeat_fatal(self) -> None:
-        """Add the error that ended the membership again, if it was added a while ago.
+        """Add the error that ended the membership again, if it was last added at least a second ago.
 
         librdkafka returns it once. A program that ignores it, or treats it as a temporary error, would wait forever.
         """

@@ -89,7 +89,7 @@ class ConsumerObserver:
         dump_on_signal(config, self, session.log)
         self._probes = attend_probes(config, self, session.log)
         if self._probes is not None:
-            # Otherwise an application that stops polling would be noticed from the first probe on only.
+            # Otherwise an application that stops polling would be noticed only after the first probe.
             self._health.start()
 
     # ---- from the session ----
@@ -117,7 +117,7 @@ class ConsumerObserver:
 
     def measure(self) -> tuple[Point, ...]:
         """Return the metrics that brokers collect (KIP-714); never waits."""
-        from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers ask
+        from consumer_membership.runtime.application.telemetry_points import points_of  # few brokers request metrics
 
         return points_of(self._meter.metrics())
 
@@ -165,7 +165,7 @@ class ConsumerObserver:
                 made = LifecycleEvents()
                 self._lifecycle_events, self._events = ref(made), made.queue
                 made.queue.begin(self._session.thread, self._health)
-        if self.life.is_closed:  # another thread did it meanwhile
+        if self.life.is_closed:  # another thread closed the consumer meanwhile
             made.queue.close()
         return made
 

@@ -1,4 +1,4 @@
-"""The member's orders for the application, which the first thread that comes sorts.
+"""The member's orders for the application, which the first waiting thread sorts for all.
 
 Calls that wait for something on the application's side (a poll without partitions, a synchronous commit, a close) wait
 at the queue, and the first of these threads takes the orders from the line for all. So a commit is answered although no
@@ -19,7 +19,7 @@ SLICE_S = 0.05
 #: The slice of an idle poll whose member expects no orders: a slice is most of the cost of a record that comes alone.
 IDLE_SLICE_S = 0.1
 #: The shortest slice, and the part of the time since the last step that a slice may take: a step does not wake
-#: librdkafka, and steps seldom come alone. About twenty slices later they are long again.
+#: librdkafka, and steps seldom come alone. About twenty slices later, slices are long again.
 SHORTEST_SLICE_S = 0.002
 SLICE_SHARE = 0.25
 
@@ -34,8 +34,9 @@ class OrderQueue:
         self._change = threading.Condition(self._lock)
         self._line = line
         self._take_commit: Callable[[CommitCompleted], bool] = lambda _: False
-        #: Each order is in one of these, from its place on the line to its end. One C call moves it, so that an
-        #: interrupt, which may come between any two of this module's lines, leaves it in one of them.
+        #: Each order is in one of these queues from the moment it leaves the line until it is performed. One C call
+        #: moves it, so that an interrupt, which may come between any two of this module's lines, leaves it in one of
+        #: them.
         self._unsorted: deque[ApplicationEffect] = deque()
         self._waiting: deque[ApplicationEffect] = deque()
         self._begun: deque[ApplicationEffect] = deque()
@@ -111,7 +112,7 @@ class OrderQueue:
     def done_by(self, callback: Callable[[CommitCompleted], None]) -> None:
         """Call this with the commit that `next` returned, which counts as performed, even if the callback raises.
 
-        One C call takes the order and calls: an interrupt comes before both, or inside the callback.
+        One C call removes the order and calls the callback: an interrupt comes before both, or inside the callback.
         """
         next(map(callback, map(deque.popleft, (self._begun,))))  # type: ignore[arg-type]  # the caller matched it
 

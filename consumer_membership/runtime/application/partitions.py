@@ -46,7 +46,7 @@ class Partitions:
     # ---- assigning ----
 
     def assign(self, partitions: list[PartitionOffset]) -> None:
-        """Assign exactly these; inside on_assign, those of the newly assigned ones."""
+        """Assign exactly these; inside on_assign, add these in place of the newly assigned ones."""
         self._life.check()
         self._steps.apply_commits_to_starts()
         with self._handle_lock:
@@ -113,7 +113,7 @@ class Partitions:
                     self._commits.announce_by_hand(holds=False)
 
     def _take_arriving(self, partitions: list[PartitionOffset]) -> None:
-        """Inside on_assign: the application assigns itself; -1000 and -1001 mean the committed offset of the group."""
+        """Assign these for a call inside on_assign; -1000 and -1001 mean the committed offset of the group."""
         arriving = self._steps.arriving or {}
         starts, without_offset = [], set()
         for partition in partitions:
@@ -168,7 +168,7 @@ class Partitions:
             found = self._fetcher.positions({key_of(partition) for partition in partitions})
         return [placed(PartitionOffset, key_of(partition), found.get(key_of(partition))) for partition in partitions]
 
-    # ---- asking the brokers ----
+    # ---- requests to the brokers ----
 
     def query(self, call: Callable[[LibrdkafkaConsumer, float], T], timeout_s: float) -> T:
         """Return the answer to a request of the handle that goes to the brokers; negative: without a time limit."""

@@ -100,7 +100,7 @@ class Polling:
             self._orders.wait(lambda: self._rebalance.may_serve or self._life.is_ending, slice_s)
 
     def _wait_for_lease(self, left_s: float) -> bool:
-        """Whether the lease was over; then wait up to a slice for a heartbeat response that extends it."""
+        """If the lease is over, wait up to a slice for a heartbeat that extends it; return whether it was over."""
         if not self._line.lease_is_over:
             return False
         self._line.wake_up.set()

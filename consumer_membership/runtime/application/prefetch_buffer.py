@@ -82,7 +82,8 @@ class PrefetchBuffer:
         self.ready: HandOutQueue[Message] = HandOutQueue()
         #: The batch that the handle returned last, newer than everything else here.
         self.landed: SharedDeque[list[Message]] = SharedDeque()
-        #: Holds a batch that one call of the application returns whole; that call's own, newer than `ready`.
+        #: A batch that one call of the application returns whole. The queue is that call's own; its records are newer
+        #: than `ready`.
         self.offered: HandOutQueue[list[Message]] = HandOutQueue()
         #: How many poll slices began: the sign of life of an application that receives no records.
         self.turns = 0
@@ -98,7 +99,7 @@ class PrefetchBuffer:
         self._counted: list[Message] | None = None
 
     def progress(self) -> tuple[int, int]:
-        """Signs that the application polls, and records handed to it; cheap, from any thread, without a lock.
+        """Return the counts of signs of polling and of delivered records; cheap, from any thread, without a lock.
 
         A record handed to the application is also a sign that it polls, so no record goes unreported.
         """

@@ -1,9 +1,9 @@
 """`auto.offset.reset=by_duration` (KIP-1106) for librdkafka's handle, which does not support it.
 
 The handle has `auto.offset.reset=error`: if it has no position, or one that is no longer in the log, it reports this
-among the records and waits for a position. This module takes the report out, requests the offset of the moment and
-moves the handle there. That happens at the start, if no offset is committed of a partition that was assigned by hand,
-or later, if retention was faster than the consumer.
+among the records and waits for a position. This module takes the report out, requests the offset for the time that the
+duration gives, and moves the handle there. That happens at the start, if no offset is committed of a partition that was
+assigned by hand, or later, if retention was faster than the consumer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETRY_S = 0.5
 class DurationResets:
     """The partitions of one handle that wait for a start; used under the handle's lock.
 
-    `move` is called with each partition that gets one, and the offset.
+    `move` is called with each partition that gets a start, and its offset.
     """
 
     def __init__(self, reset: ByDuration, move: Callable[[PartitionOffset], None]) -> None:
@@ -50,7 +50,7 @@ class DurationResets:
         self._waiting.discard(partition)
 
     def take_out(self, handle: Consumer, batch: list[Message]) -> list[Message]:
-        """Return the batch without reports of a missing position; each of those is answered, now or later."""
+        """Return the batch without reports of a missing position; each such partition gets a start, now or later."""
         records = []
         for message in batch:
             partition = _of_reset(message)

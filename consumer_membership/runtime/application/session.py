@@ -169,7 +169,7 @@ class Session:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest view; if the member itself waits for nothing, with the wait of its records."""
+        """The member's latest view; if the member itself waits for nothing, with the wait of the application's side."""
         return view_of_session(
             self.line,
             self.subscriptions,
@@ -237,9 +237,9 @@ class Session:
 
         Args:
             limit: How many records the caller wants.
-            deadline: When to end, by the same clock.
+            deadline: When to end, on the clock of `line.now`.
             is_wanted: The call ends earlier if this is false; set the wake-up so that it is checked.
-            whole: Gets a batch of `limit` records if one comes that need not wait in the buffer.
+            whole: Receives a batch of `limit` records if one comes that need not wait in the buffer.
 
         Returns:
             The queue to take from, of errors or of records; None if there is nothing to take.

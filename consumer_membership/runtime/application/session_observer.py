@@ -1,4 +1,4 @@
-"""The interface between a session and its observer, and what the observers of all sessions do with settings.
+"""The interface between a session and its observer, and the functions that all observers share.
 
 A session with a handle and one without (`session`, `member_session`) know their observer only by these protocols. The
 client creates the observer, gives it to the session, and then calls its `observe`.
@@ -65,7 +65,7 @@ def dump_on_signal(config: ConsumerConfig, recorded: Recorded, log: PackageLog) 
     """Have the consumer or member write a recording at each SIGUSR2 if its settings want it."""
     if not config.recorder_settings().on_signal:
         return
-    from consumer_membership.runtime.application.dump_signal import have_dumped  # few ask for it
+    from consumer_membership.runtime.application.dump_signal import have_dumped  # few consumers use it
 
     if not have_dumped(recorded):
         log.warning(

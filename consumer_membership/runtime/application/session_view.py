@@ -1,4 +1,4 @@
-"""The member's view as an application receives it: with what the application's side waits for.
+"""The member's view as an application receives it: it also has the waits of the application's side.
 
 The member itself reports only its own waits. If it waits for nothing, the wait may be on the application's side: no
 poll, no broker to fetch from, or a lease that is over.

@@ -41,7 +41,7 @@ JOIN_STATES: Mapping[MemberState, str] = MappingProxyType(
         _S.FATAL: "init",
     }
 )
-#: The transitions that begin a rebalance: the reason for the last of these is the rebalance's.
+#: The states whose transition begins a rebalance; the reason for the latest such transition is the rebalance's reason.
 _REBALANCES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING})
 #: The logical broker under which librdkafka has the coordinator's connection.
 _COORDINATOR = "GroupCoordinator"
@@ -58,10 +58,11 @@ class Progress:
 
     Attributes:
         assigned: The number of its partitions.
-        positions: The offset after the last record that it received of each, since it was assigned or sought.
-        stored: The consumed offset of each.
+        positions: The offset after the last received record of each partition, since the partition was assigned or
+            sought.
+        stored: The consumed offset of each partition.
         waiting: The records between librdkafka's queues and the application.
-        asked_at: When librdkafka last requested committed offsets itself, of those for which it did.
+        requested_at: When librdkafka last requested the committed offset of a partition itself, if it did.
         rebalances: The number of assignments, revocations and losses.
         rebalanced_at: When the last of them was, on the consumer's clock.
     """

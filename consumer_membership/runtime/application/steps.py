@@ -67,7 +67,8 @@ class Steps:
         self._line = line
         self._orders = orders
         self._reported: Offsets = {}
-        #: The step that is performed, and the last one for which a callback was called: once for each step.
+        #: The step that is being performed, and the last step whose callback was called: a callback is called once for
+        #: each step.
         self._step: StepEffect | None = None
         self._called_for: StepEffect | None = None
         #: The step that ended last, and how: an interrupt may come before the member received the answer.
@@ -201,7 +202,7 @@ class Steps:
             arriving.update(self._commits.await_outstanding(arriving.keys()))
 
     def leave_to_application(self) -> None:
-        """The running on_assign assigned the partitions itself: add none after it."""
+        """Note that the running on_assign assigned the partitions itself, so that none are added after it."""
         self._is_handled = True
 
     def report_positions(self, order: CollectPositions) -> None:

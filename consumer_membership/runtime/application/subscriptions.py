@@ -54,7 +54,7 @@ class Subscriptions:
         self._line.post(LeaveRequested(option=option))
 
     def _take(self, subscription: Subscription) -> None:
-        """Deliver partitions of these topics only, and look the topics up; none: deliver no partition of the group.
+        """Deliver only partitions of these topics, and look them up; if it is empty, deliver no partition of the group.
 
         Partitions that the group assigned for an earlier subscription stay assigned until the group takes them back,
         and no record of them is delivered (KAFKA-19356). After an unsubscribe no record of the group is delivered until
@@ -71,7 +71,7 @@ class Subscriptions:
             self._restrict_delivery()
 
     def on_left(self) -> None:
-        """The member has left: partitions that the group assigns from now on belong to a new membership."""
+        """Note that the member has left: partitions that the group assigns from now on belong to a new membership."""
         with self._holdings.lock:
             self._is_leaving = False
             self._restrict_delivery()

@@ -36,15 +36,16 @@ CallT = TypeVar("CallT", Call, tuple[Call, ...])
 
 #: The node id of a bootstrap server, before Metadata names it.
 _UNKNOWN_NODE = -1
-#: When a bootstrap server is asked for the brokers of the cluster, unless its other responses named them before: only a
-#: later connection needs them, and the first steps of a member are faster without.
+#: After this time, the brokers of the cluster are requested from a bootstrap server, unless another response named them
+#: first. Only later connections need them, and the first steps of a member are faster without this request.
 _LEARN_AFTER_S = 0.5
 
 
 class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a fault of the network or of ours
     """A broker answered with an error code.
 
-    `retriable`: a later attempt may succeed. `rediscover`: with another coordinator, which is to be looked up first.
+    `retriable`: a later attempt may succeed. `rediscover`: it may succeed at another coordinator, which has to be
+    looked up first.
     """
 
     def __init__(self, error: BrokerError, *, retriable: bool, rediscover: bool = False) -> None:
@@ -93,7 +94,7 @@ class Cluster:
         self._connections = connections or Connections(settings, security or ConnectionSecurity(settings))
         self._listener = Listener(self._connection_lost, on_silence, longest_pause_s)
         self._connections.add(self._listener)
-        #: The latest request to a coordinator, and the numbers of requests that wait on each connection.
+        #: The latest request to a coordinator, and how many requests wait on each connection.
         self._pinned: Pinned | None = None
         self._waiting: Counter[BrokerConnection] = Counter()
         #: The coordinators that this client sent requests to.
@@ -153,7 +154,7 @@ class Cluster:
         found = await self._retry(
             "the names of topics",
             timeout_s,
-            # Half of it: a connection that fails silently leaves time for another one.
+            # Half of the time: a connection that fails silently leaves time for another one.
             lambda: self._topics_of(topic_ids, timeout_s / 2),
         )
         # Only a topic that exists and that this client may see has a name; its partitions may have errors.
@@ -169,7 +170,8 @@ class Cluster:
         """Return the offset at each partition's timestamp, or the reason why it is unknown when the time is over.
 
         A timestamp is -1 for the end, -2 for the start, or ms since 1970; an offset of -1 means that no record is that
-        young. The leaders are asked, and one that moved is looked up again. The known offsets of the others are kept.
+        young. Each leader receives a request, and a leader that moved is looked up again. Offsets that are already
+        known are kept.
         """
         found: dict[TopicPartition, _Offset] = {}
         missing = dict(partitions)
@@ -196,7 +198,7 @@ class Cluster:
     async def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """The end of each partition (its high watermark), or the reason why it is unknown; asks each leader once."""
+        """Return the end of each partition (its high watermark), or why it is unknown; one request to each leader."""
         return await self._offsets_of_leaders(
             dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False
         )
@@ -204,13 +206,13 @@ class Cluster:
     async def stable_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """As `end_offsets`, the last stable offset: the end for read_committed consumers."""
+        """Like `end_offsets`, for the last stable offset: the end for read_committed consumers."""
         return await self._offsets_of_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
 
     async def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """As `end_offsets`, the offset of the oldest record that still exists."""
+        """Like `end_offsets`, for the offset of the oldest record that still exists."""
         return await self._offsets_of_leaders(
             dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False
         )
@@ -218,7 +220,7 @@ class Cluster:
     async def offsets_at(
         self, partitions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """As `end_offsets`, the first offset that is not older than each partition's moment (ms); -1: there is none."""
+        """Like `end_offsets`, for the first offset not older than each partition's moment (ms); -1: there is none."""
         return await self._offsets_of_leaders(partitions, read_committed=False)
 
     async def _offsets_of_leaders(
@@ -267,9 +269,9 @@ class Cluster:
     # ---- coordinators ------------------------------------------------------------------------------------------------
 
     async def find_coordinator(self, group_id: str, timeout_s: float | None = None) -> BrokerAddress:
-        """The group's coordinator, as one broker names it now; one attempt, whose refusal says if a retry may help.
+        """Look up the group's coordinator at one broker, in one attempt; a refusal has whether a retry may help.
 
-        A broker that does not answer within `timeout_s` (socket.timeout.ms at most) loses its connection.
+        The connection of a broker that does not answer within `timeout_s` (socket.timeout.ms at most) is closed.
         """
         key = "coordinator", timeout_s
 
@@ -307,10 +309,10 @@ class Cluster:
         request: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
         lookup_s: float | None = None,
     ) -> AnswerT:
-        """The result of `ask(coordinator, seconds left)`, retried with backoff while that may help.
+        """Return the result of `request(coordinator, seconds left)`, retried with backoff while that may help.
 
-        The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. A broker
-        that does not name it within `lookup_s` (None: socket.timeout.ms) is asked on a new connection.
+        The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. If a
+        broker does not name it within `lookup_s` (None: socket.timeout.ms), the next lookup uses a new connection.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
@@ -336,14 +338,15 @@ class Cluster:
         ends_connection: bool = True,
         on_write: Callable[[], None] = lambda: None,
     ) -> Message:
-        """Return a coordinator's response to one request, which is tried once; every request to one goes this way.
+        """Return a coordinator's response to one request, tried once; all requests to coordinators use this method.
 
-        Connecting takes part of the request's time: `timeout_s`, or `answer_s` if the response may take longer than
-        connecting may. A response that does not come in time ends the connection, so that the next request makes a new
-        one, which works if the old one's packets are lost; unless the broker has sent anything since the request was
-        written, or `ends_connection` is False: then it proves nothing about the connection, which others share. A
-        canceled rebalance request also ends its connection, so that the next one does not wait behind it. `on_write` is
-        called right before the request is written; if it raises, the request is not written.
+        `timeout_s` limits connecting, and also connecting and the response together unless `answer_s` gives the
+        response more time. If no response comes in time, the connection is closed, so that the next request makes a new
+        one, which works if the old one's packets are lost. It stays open if the broker has sent anything since the
+        request was written, or if `ends_connection` is False: then the missing response proves nothing about the
+        connection, which other requests share. A canceled rebalance request also ends its connection, so that the next
+        one does not wait behind it. `on_write` is called right before the request is written; if it raises, the request
+        is not written.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
@@ -377,7 +380,7 @@ class Cluster:
             self._waiting += Counter()  # drops connections without a request
 
     async def _connection(self, purpose: Purpose, coordinator: BrokerAddress, timeout_s: float) -> BrokerConnection:
-        """The connection for the next request, which must not overtake an earlier one."""
+        """Return the connection for the next request, which must not overtake an earlier one."""
         if purpose is Purpose.GROUP and self._pinned is not None and self._pinned.holds(coordinator):
             return self._pinned.connection
         return await self._connections.get(purpose, coordinator, timeout_s, self._listener)
@@ -385,10 +388,10 @@ class Cluster:
     # ---- any broker --------------------------------------------------------------------------------------------------
 
     async def group_config(self, group_id: str, timeout_s: float) -> Mapping[str, str]:
-        """The group's session timeout and heartbeat interval, by `translation.requests.GROUP_CONFIG_KEYS`.
+        """Return the group's session timeout and heartbeat interval, by `translation.requests.GROUP_CONFIG_KEYS`.
 
-        The broker's defaults if the group has no setting of its own; it need not exist. Keys that the broker does not
-        know are absent. Requires the right DESCRIBE_CONFIGS on the group.
+        They are the broker's defaults if the group has no settings of its own; the group need not exist. Keys that the
+        broker does not know are absent. Requires the right DESCRIBE_CONFIGS on the group.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
@@ -411,7 +414,7 @@ class Cluster:
     async def any_call(
         self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None, *, connects: bool = True
     ) -> Message:
-        """Any broker's answer to one request, which is tried once; without `connects`, on an open connection only.
+        """Return any broker's answer to one request, tried once; without `connects`, only on an open connection.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
@@ -461,9 +464,9 @@ class Cluster:
         return found
 
     async def _any(self) -> BrokerConnection:
-        """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.
+        """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server.
 
-        With metadata.recovery.strategy=none only as long as no broker is known (KIP-899).
+        With metadata.recovery.strategy=none, bootstrap servers are used only as long as no broker is known (KIP-899).
         """
         standing = await self._connections.any_free(Purpose.CLUSTER, self._settings.socket_timeout_s)
         if standing is not None:
@@ -515,7 +518,7 @@ class Cluster:
         return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
     async def _send(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
-        """Send one request; if its answer does not come in time, and no other either, the connection is closed."""
+        """Send one request; if neither its answer nor any other comes in time, the connection is closed."""
         written_at = asyncio.get_running_loop().time()
         try:
             return await connection.request(call, timeout_s)
@@ -553,7 +556,7 @@ class Cluster:
             raise TransportError(": ".join((message, *self._connections.silences))) from error
 
     def _connection_lost(self, broker: BrokerAddress, error: TransportError, connection: BrokerConnection) -> None:
-        """The other side ended the last connection to a coordinator; another client may have opened it."""
+        """Handle the loss of the last connection to a coordinator, which another client may have opened."""
         if self._on_coordinator_lost is None or broker not in self._coordinators:
             return
         self._coordinators.discard(broker)
@@ -567,7 +570,7 @@ class Cluster:
 
 
 def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], CallT]) -> CallT:
-    """The call or calls in the version for this broker; a permanent refusal if it has none (UNSUPPORTED_VERSION)."""
+    """Return the call or calls in this broker's version, or raise a permanent refusal (UNSUPPORTED_VERSION)."""
     try:
         return build(connection.versions)
     except UnsupportedProtocolError as error:
@@ -598,7 +601,7 @@ def _leader(found: ClusterMetadata, partition: TopicPartition) -> BrokerAddress 
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether a retry may help; not after refused credentials, because some brokers lock an account after a few."""
+    """Whether a retry may help; not after refused credentials: some brokers lock an account after a few refusals."""
     if isinstance(error, AuthenticationError):
         return False
     return isinstance(error, TransportError) or (isinstance(error, BrokerRefusal) and error.retriable)

@@ -64,7 +64,7 @@ class ConnectionPool:
         return self.acquire(settings, security)
 
     def _forget_user(self, connections: Connections) -> bool:
-        """Count one user less; whether it was the last one."""
+        """Count one user less; return whether it was the last one."""
         entry = self._entry(connections)
         entry.users -= 1
         if entry.users:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionSecurity:
-    """Created once for a client, before it connects; `tls` is None without encryption.
+    """The TLS context and credentials of one client, created before it connects; `tls` is None without encryption.
 
     Raises:
         ConfigurationError: a file that TLS needs cannot be read.

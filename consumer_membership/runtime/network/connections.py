@@ -3,9 +3,9 @@
 A broker handles one connection's requests one after the other. Three rules follow:
 
 - Heartbeats, commits and committed offsets have connections of their own, because other requests would delay them.
-- Each of both kinds has up to `MAX_CONNECTIONS` to a broker, and one as long as responses come quickly: a slow response
-  to one member's commit does not delay another member's heartbeat.
-- JoinGroup and SyncGroup have one for each member, because they wait at the coordinator for other members.
+- Each of these two kinds has one connection to a broker as long as responses come quickly, else up to
+  `MAX_CONNECTIONS`: a slow response to one member's commit does not delay another member's heartbeat.
+- JoinGroup and SyncGroup have a connection for each member, because they wait at the coordinator for other members.
 
 Clients that request the same thing at the same time, such as the metadata of a topic, share one request, and those that
 look up the coordinators of several groups send one request for all of them (`shared_requests`).
@@ -41,16 +41,16 @@ from consumer_membership.wire.connection import ExpectedBroker, WrongBrokerError
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import VERSIONS_FOR_ONE_BROKER, Api
 
-#: After this time without a connection, another broker is tried in parallel; one on the same continent answers in 0.3
-#: s.
+#: After this time without a connection, another broker is tried in parallel; a broker on the same continent answers in
+#: 0.3 s.
 _HEAD_START_S = 0.5
 #: The greatest number of connections of one kind to one broker.
 MAX_CONNECTIONS = 16
-#: Another connection is opened when a request would wait this long on each of the open ones. A coordinator answers a
-#: heartbeat in less than a millisecond, and the join of a new group when it is written, for which joins on other
-#: connections need not wait.
+#: Another connection is opened when a request would wait this long on each open connection. A coordinator answers a
+#: heartbeat in less than a millisecond, and the join of a new group when its record is written; joins on other
+#: connections need not wait for that.
 BLOCKED_AFTER_S = 0.02
-#: How long a request waits for an additional connection; then it takes the best one that there is.
+#: How long a request waits for an additional connection; then it uses the best open one.
 _ADDITIONAL_WAIT_S = 0.1
 #: Additional connections are closed after this idle time.
 ADDITIONAL_IDLE_S = 30.0
@@ -133,16 +133,16 @@ class _BrokerBackoff:
         self._retry_at = 0.0
         #: Why the last attempt failed.
         self.reason = ""
-        #: The texts about peers that stayed silent, of the present attempts or those before.
+        #: The latest text about a peer that stayed silent, in a present or an earlier attempt; empty after a success.
         self.silence = ""
 
     @property
     def wait_s(self) -> float:
-        """How long the broker is left alone from now on."""
+        """How long no connection to the broker is attempted from now on."""
         return max(0.0, self._retry_at - monotonic())
 
     def failed(self, error: TransportError, longest_s: float | None) -> None:
-        """Count a failure, and begin a pause of `longest_s` (None: no limit) or reconnect.backoff.ms at most."""
+        """Count a failure and begin a pause; `longest_s` (None: no limit) shortens it, down to reconnect.backoff.ms."""
         self._log.failed(error)
         self.reason = str(error)
         pause_s = min(self._delays.next_delay() + self._jitter() * self._base_s, self._max_s)
@@ -183,8 +183,8 @@ class Connections:
         self._is_closed = False
         #: The id of the cluster; None: not known yet.
         self.cluster_id: str | None = None
-        #: Whether a broker of the cluster checks that a connection is meant for it. The others answer that request as
-        #: one of an unknown version, so they receive it only during a rolling upgrade.
+        #: Whether brokers of the cluster check that a connection is meant for them. Older brokers answer the request
+        #: for this check as one of an unknown version, so they receive it only during a rolling upgrade.
         self._are_checked = False
 
     def add(self, listener: Listener) -> None:
@@ -216,7 +216,7 @@ class Connections:
         return min(standing, key=_load, default=None)
 
     async def any_free(self, purpose: Purpose, timeout_s: float) -> BrokerConnection | None:
-        """As `any_open`; if it is blocked, another connection to the same broker."""
+        """Like `any_open`; if that connection is blocked, return another one to the same broker."""
         best = self.any_open(purpose)
         if best is None or not _is_blocked(best):
             return best
@@ -226,27 +226,27 @@ class Connections:
     async def get(
         self, purpose: Purpose, broker: BrokerAddress, timeout_s: float, listener: Listener | None = None
     ) -> BrokerConnection:
-        """A connection to this broker for this purpose, and for this member if the purpose is a rebalance.
+        """Return a connection to this broker for this purpose, and for this member if the purpose is a rebalance.
 
         If the broker could not be reached and its backoff is not over, this fails at once, so that the caller tries
         another broker instead of waiting.
 
         Raises:
-            TransportError: there is none, and none could be made in time.
+            TransportError: no connection is open, and none could be made in time.
         """
         if purpose is not Purpose.REBALANCE or listener is None:
             return await self._get_shared(purpose, broker, timeout_s)
         return await self._get(_Key(purpose, broker.host, broker.port, owner=listener), broker, timeout_s)
 
     async def _get_shared(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
-        """The first connection to this broker that is not blocked; an additional one if each is."""
+        """Return the first connection to this broker that is not blocked; an additional one if all are blocked."""
         first = self._open.get(_Key(purpose, broker.host, broker.port))
         if first is not None and not first.unanswered:  # nearly always
             return first
         keys = [_Key(purpose, broker.host, broker.port, number) for number in range(MAX_CONNECTIONS)]
         best = self._best(keys)
         if best is None:
-            # Others may have waited for it too.
+            # Other requests may also have waited for it.
             await self._get(keys[0], broker, timeout_s)
             best = self._best(keys)
         if best is not None and _is_blocked(best):
@@ -261,7 +261,7 @@ class Connections:
     async def _additional(
         self, keys: Sequence[_Key], broker: BrokerAddress, longest_s: float
     ) -> BrokerConnection | None:
-        """The first connection that is not blocked, an additional one, or the fastest after a wait for one.
+        """Return the first connection that is not blocked, or the fastest one after a wait for additional ones.
 
         Each request that waits here opens another connection, so that a coordinator gets the joins of many members at
         the same time.
@@ -288,10 +288,11 @@ class Connections:
         if standing is not None:
             return standing
         if self._backoff(broker).wait_s > 0:
-            # The same text again, so that logs which count repetitions take it for the same failure.
+            # The same text again, so that logs which count repetitions recognize the same failure.
             raise TransportError(self._backoff(broker).reason)
         attempt = self._dial(key, broker)
-        # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
+        # Unlike `await`, this does not cancel the attempt, which other callers share, when this caller gives up or is
+        # cancelled.
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
             why = self._backoff(broker).silence
@@ -319,7 +320,7 @@ class Connections:
     ) -> tuple[BrokerAddress, BrokerConnection]:
         """Return the first connection to one of these brokers, tried in their order with a head start each.
 
-        Waits for the backoff of the first that may be tried again, then tries each once.
+        Waits until the backoff of one of them is over, then tries each broker whose backoff is over, once.
 
         Raises:
             AuthenticationError: each of them refuses this client, or fails to prove its own identity.
@@ -332,7 +333,8 @@ class Connections:
         while untried or attempts:
             if untried:
                 broker = untried.pop(0)
-                # Another caller may have connected meanwhile; a second connection in its place would leave it unclosed.
+                # Another caller may have connected meanwhile; a second connection with the same key would leave the
+                # first one unclosed.
                 key = _Key(purpose, broker.host, broker.port)
                 standing = self._open.get(key)
                 if standing is not None:
@@ -411,7 +413,7 @@ class Connections:
         return connection
 
     def _expected(self, broker: BrokerAddress) -> ExpectedBroker | None:
-        """The broker for ApiVersions; None if its node or its cluster is not known, or brokers do not check it."""
+        """The expected broker for ApiVersions; None if its node or cluster is unknown, or brokers do not check it."""
         if self.cluster_id is None or broker.node_id < 0 or not self._are_checked:
             return None
         return ExpectedBroker(cluster_id=self.cluster_id, node_id=broker.node_id)
@@ -427,7 +429,7 @@ class Connections:
         self.cluster_id = None
 
     def _close_when_idle(self, connection: BrokerConnection, longest_s: float = inf) -> None:
-        """Close the connection when it has been idle for connections.max.idle.ms, or this time; checks until then."""
+        """Close the connection when it has been idle for connections.max.idle.ms, or for a shorter `longest_s`."""
         limit_s = min(self._settings.max_idle_s or inf, longest_s)
         if limit_s == inf or not connection.is_open:
             return
@@ -439,7 +441,7 @@ class Connections:
             self.drop(connection, TransportError(message))
 
     def _note_silence(self, backoff: _BrokerBackoff, message: str) -> None:
-        """Log the silence once and remember it until the broker is reached; an attempt may take that long."""
+        """Log the silence once, and remember it until the broker is reached; the attempt continues meanwhile."""
         logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", message)
         backoff.silence = message
         for listener in self._listeners.copy():
@@ -451,7 +453,7 @@ class Connections:
         return tuple(backoff.silence for backoff in self._backoffs.values() if backoff.silence)
 
     def _closed(self, connection: BrokerConnection, key: _Key, broker: BrokerAddress, error: TransportError) -> None:
-        """The other side ended a connection; brokers close idle ones."""
+        """Handle a connection that the other side ended; brokers close idle ones."""
         self._forget(connection)
         if key.purpose is not Purpose.GROUP or any(other[:3] == key[:3] for other in self._open):
             logger.debug("Connection to %s lost: %s", broker, error)
@@ -484,7 +486,7 @@ def _is_blocked(connection: BrokerConnection) -> bool:
 
 
 async def _responses_read() -> None:
-    """Let the loop read the responses that have arrived: a busy process is late, not the broker."""
+    """Let the loop read the responses that have arrived: the delay may be in this busy process, not in the broker."""
     await asyncio.sleep(0)  # the loop finds the sockets with bytes
     await asyncio.sleep(0)  # and has read them
 

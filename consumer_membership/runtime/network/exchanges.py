@@ -96,7 +96,7 @@ _COMMIT: Final = _Exchange(
     failed=lambda order, reason: CommitFailed(commit_id=order.commit_id, reason=reason),
     ends_connection=False,
 )
-#: A classic member's, with its generation in `member_epoch`.
+#: A classic member's commit, with its generation in `member_epoch`.
 _CLASSIC_COMMIT: Final = replace(
     _COMMIT,
     build=lambda versions, group_id, order: requests.offset_commit(versions, group_id, order, is_classic=True),

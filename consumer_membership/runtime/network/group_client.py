@@ -48,7 +48,7 @@ class GroupClient:
     async def describe_consumer_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """Describe the group of the consumer protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
+        """Describe the group of the consumer protocol; GROUP_ID_NOT_FOUND: this protocol has no such group."""
         message = await self._call(
             coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
@@ -57,7 +57,7 @@ class GroupClient:
     async def describe_classic_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """Describe the group of the classic protocol; GROUP_ID_NOT_FOUND means that there is none of this protocol."""
+        """Describe the group of the classic protocol; GROUP_ID_NOT_FOUND: this protocol has no such group."""
         message = await self._call(
             coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
@@ -100,8 +100,8 @@ class GroupClient:
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each partition, None if there is none.
 
-        With `require_stable` an open transaction on a partition is a refusal (KIP-447). One partition's error refuses
-        all; a refusal never means "no committed offset".
+        With `require_stable`, an open transaction on a partition raises BrokerRefusal (KIP-447). So does any error of
+        one partition; a refusal never means "no committed offset".
         """
         requested = tuple(partitions)
         if not requested:
@@ -128,15 +128,17 @@ class GroupClient:
     ) -> CommittedOffsets:
         """As `fetch_committed`, for an application: each partition has its own result.
 
-        An open transaction on a partition is a refusal, since waiting helps. A response that does not come in time ends
-        the connection, like a heartbeat's: a client that is not a member has no heartbeats that would end it.
+        An open transaction on a partition raises a retriable BrokerRefusal, since waiting helps. A response that does
+        not come in time ends the connection, like a heartbeat's: a client that is not a member has no heartbeats that
+        would end it.
         """
         requested = tuple(partitions)
         build = _offset_fetch(group_id, requested, member_id, member_epoch, require_stable=require_stable)
         message = await self._call(coordinator, timeout_s, build, ends_connection=True)
         fetched = answers.offset_fetch_by_partition(message, group_id, requested)
         if isinstance(fetched, BrokerError):
-            # A member's heartbeat brings its new epoch, and then a retry helps; a client that is not a member has none.
+            # A member's heartbeat brings its new epoch, and then a retry helps; a client that is not a member has no
+            # epoch.
             is_passing = is_retriable(fetched.code) or (
                 member_id != NO_MEMBER_ID and fetch_verdict(fetched.code) is not FetchVerdict.FINAL
             )
@@ -154,7 +156,7 @@ class GroupClient:
         *,
         ends_connection: bool = False,
     ) -> Message:
-        """The answer; if the broker lacks the API, a permanent refusal (UNSUPPORTED_VERSION).
+        """Return the answer; if the broker lacks the API, raise a permanent refusal (UNSUPPORTED_VERSION).
 
         A late answer does not close the connection, which may be a member's, unless `ends_connection`.
         """

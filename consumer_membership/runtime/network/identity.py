@@ -102,7 +102,7 @@ def as_pem(tls: TlsSettings) -> TlsSettings:
 
 @contextmanager
 def _as_file(kind: str, location: str | None, text: str | None) -> Iterator[str | None]:
-    """The path; for a text, that of a file that exists only during the block."""
+    """Yield the path; for a text, the path of a file that exists only during the block."""
     if location is not None or text is None:
         yield location
         return

@@ -29,7 +29,7 @@ class LeaseWatch:
     def __init__(self) -> None:
         self._ends: dict[WakeUp, Instant] = {}
         self._change = threading.Condition()
-        #: When the thread checks again; a lease that grows meanwhile does not wake it.
+        #: When the thread checks again; a lease that is extended meanwhile does not wake it.
         self._check_at = float("inf")
         self._is_running = False
 
@@ -83,8 +83,8 @@ class MemberLease:
     def follow(self, until: Instant | None) -> None:
         """Follow the lease that ends at this moment; None: there is none.
 
-        A lease that grows keeps its timer, which is set again when it fires. A lease that is over when its response is
-        read, because this process was stopped, also has its timer.
+        A lease that is extended keeps its timer, which is set again when it fires. A lease may already be over when its
+        heartbeat response is read, because this process was stopped; it also gets a timer.
         """
         if until != self._until:
             self._until = until

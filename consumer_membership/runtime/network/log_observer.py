@@ -43,7 +43,7 @@ from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
 #: The states whose entry is logged at INFO.
 _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE, MemberState.UNSUBSCRIBED})
-#: The states in which a leave is answered, and the answers by which the coordinator does not know the member.
+#: The states in which a leave is answered, and the verdicts of a coordinator that does not know the member.
 _LEFT = frozenset({MemberState.UNSUBSCRIBING, MemberState.UNSUBSCRIBED})
 _UNKNOWN = frozenset({Verdict.REJOIN, Verdict.GROUP_GONE})
 
@@ -130,7 +130,7 @@ class LogObserver:
     def _note_rejected_heartbeat(self, event: HeartbeatRejected, view: MembershipView) -> None:
         match event.verdict:
             case Verdict.UNRELEASED:
-                # The next lines report whether it was taken over, is waited for, or ends the member.
+                # The next lines report whether the member takes the instance id over, waits for it, or ends.
                 self._log.info("%s", event.error)
             case _ if event.error.code == CONFLICT_CODE:
                 pass  # a join that was not sent; the choice of the other protocol is logged
@@ -174,7 +174,7 @@ class LogObserver:
     def _note_classic_refusal(
         self, event: ex.JoinRejected | ex.SyncRejected | ex.ClassicHeartbeatRejected, view: MembershipView
     ) -> None:
-        # A response that came too late to count leaves no error behind.
+        # A response that came too late to count leaves no error in the view.
         if event.error != view.last_error:
             return
         match event:

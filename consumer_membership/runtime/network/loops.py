@@ -1,8 +1,8 @@
 """The threads on which members run: one for all members of the process, or one for each member.
 
 Each thread runs a private asyncio loop and has the connections of the members on it. Members that may share a thread
-use the same one (`membership.threads=shared`), and those of one cluster with the same credentials also its connections
-(`connection_pool`).
+use the same one (`membership.threads=shared`), and those of one cluster with the same credentials also share
+connections (`connection_pool`).
 
 | event | rule |
 |---|---|
@@ -73,7 +73,7 @@ class NetworkLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._is_over:
-            # A logging handler of the application may raise it; it ends one task, and not the members.
+            # A logging handler of the application may raise SystemExit; it ends one task, and not the members.
             with suppress(SystemExit):
                 self.loop.run_forever()
         self.loop.close()
@@ -103,7 +103,7 @@ class Loops:
             return loop
 
     def release(self, loop: NetworkLoop) -> None:
-        """End the use of this loop by one member, and the loop after the last one; on the loop."""
+        """End one member's use of this loop, and after the last member the loop itself; call this on the loop."""
         with self._lock:
             loop.members -= 1
             if loop.members:

@@ -111,7 +111,7 @@ Handler: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
 #: The effects of both protocols for the network, and for the assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
 
-#: A sync is answered when the leader's assignor is ready: Java's request.timeout.ms.
+#: The time limit of a SyncGroup, which is answered when the leader's assignor is ready: Java's request.timeout.ms.
 SYNC_TIMEOUT_S = 30.0
 #: The time limit of ListOffsets for partitions without committed offset; librdkafka looks the rest up itself.
 LIST_OFFSETS_TIMEOUT_S = 3.0
@@ -159,7 +159,7 @@ class MemberRequests:
         self._rebalance: asyncio.Task[object] | None = None
         #: The committed offsets that this member knows; only changed key by key, so that another thread may copy it.
         self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
-        #: The names of the subscribed topics, as the latest check of them found them; an id never changes its name.
+        #: The names of the subscribed topics according to their latest check; the name of an id never changes.
         self._topic_names: Mapping[UUID, str] = {}
         self._ahead = OffsetsAhead(self._read_ahead)
         leader = LeaderRequests(cluster, member)
@@ -250,9 +250,9 @@ class MemberRequests:
         )
 
     async def _heartbeat(self, order: SendHeartbeat) -> ExchangeOutcome:
-        """Send one heartbeat; a join that may convert a live classic group looks for one first.
+        """Send one heartbeat; before a join that may convert a live classic group, check whether there is one.
 
-        Between the description and the join such a group may begin: it is converted then.
+        A classic group that begins between this check and the join is converted.
         """
         instance_id = order.heartbeat.instance_id
         is_static_join = instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
@@ -266,7 +266,7 @@ class MemberRequests:
     async def _inspect_classic_group(
         self, order: SendHeartbeat, coordinator: BrokerAddress, turn: Turn
     ) -> HeartbeatRejected | HeartbeatFailed | None:
-        """Why the join must not be sent; None: send it. A join whose member leaves meanwhile is withdrawn."""
+        """Return the outcome of a join that must not be sent, or whose member leaves meanwhile; None: send the join."""
         instance_id, group_id = order.heartbeat.instance_id, self._member.settings.group_id
         try:
             found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
@@ -312,7 +312,7 @@ class MemberRequests:
         )
 
     async def _rebalancing(self, order: SendJoin | SendSync) -> ExchangeOutcome:
-        """Only one JoinGroup or SyncGroup is in flight: the coordinator would keep a newer one waiting behind it."""
+        """Send a JoinGroup or SyncGroup; cancel the earlier one, behind which it would wait at the coordinator."""
         if self._member.coordinator is not None:
             self._give_up_rebalance(asyncio.current_task())
         return await self._exchange(order)
@@ -362,7 +362,7 @@ class MemberRequests:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def note_silence(self, message: str) -> None:
-        """A broker accepts a connection and does not respond: report it to a member that looks for its coordinator.
+        """Report a broker that accepts a connection and does not respond, if the member looks for its coordinator.
 
         The lookup itself fails only after socket.connection.setup.timeout.ms (30 s).
         """
@@ -390,7 +390,7 @@ class MemberRequests:
             self._report(CoordinatorLookupFailed(error=refusal, is_final=is_final))
 
     async def _describe(self, effect: DescribeGroup) -> Event:
-        """The holders of instance ids; a group that does not exist, or is a classic one, has none."""
+        """Return the holders of instance ids; a group that does not exist, or is a classic group, has none."""
         coordinator, group_id = self._member.coordinator, self._member.settings.group_id
         if coordinator is None:
             return GroupDescribeFailed(request_id=effect.request_id, error=unreached(NOT_KNOWN))
@@ -416,7 +416,7 @@ class MemberRequests:
         return GroupDescribed(request_id=effect.request_id, holders=holders)
 
     async def _check_holder(self, effect: CheckHolder) -> Event:
-        """Whether the process of the holder has ended, as far as its lock file shows."""
+        """Return whether the process of the holder has ended, according to its lock file."""
         is_dead = self._locks is not None and self._locks.is_dead(effect.instance_id, effect.member_id)
         return HolderChecked(request_id=effect.request_id, is_dead=is_dead)
 
@@ -433,7 +433,7 @@ class MemberRequests:
             return SessionTimeoutLearned(session_timeout_s=None)
 
     async def _resolve(self, effect: ResolveTopicIds) -> Event:
-        """The names of these topics: without a request, if the latest check of the subscribed topics found them all."""
+        """Return the names of these topics; without a request if the latest check of subscriptions found them all."""
         if effect.topic_ids <= self._topic_names.keys():
             return TopicIdsResolved(names={topic_id: self._topic_names[topic_id] for topic_id in effect.topic_ids})
         try:
@@ -498,7 +498,7 @@ class MemberRequests:
         )
 
     async def _read_ahead(self, partitions: frozenset[TopicPartition]) -> FoundOffsets | None:
-        """The committed offsets, without the epoch that the join in flight will bring; None: they are unknown."""
+        """Read the committed offsets without the epoch, which the join in flight will bring; None: they are unknown."""
         coordinator = self._member.coordinator
         if coordinator is None:
             return None
@@ -511,7 +511,7 @@ class MemberRequests:
         """Return the group's committed offsets of these partitions, for the application; retried while that may help.
 
         The core is not involved. A member of the consumer protocol sends its own id and its present epoch; if the epoch
-        is outdated by then, it asks again.
+        is outdated by then, the request is repeated.
 
         Raises:
             RefusedError: the coordinator refused permanently.
@@ -614,7 +614,7 @@ def _conversion_refused(order: SendHeartbeat, group: GroupDescription) -> Heartb
 
 
 def _unreleased(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
-    """Create the refusal of a join whose instance id another member of the consumer protocol holds."""
+    """Create the refusal of a join whose instance id a classic member holds."""
     message = f"the classic member {holder.member_id} holds the instance id, and this join would replace it"
     return HeartbeatRejected(
         request_id=order.request_id,

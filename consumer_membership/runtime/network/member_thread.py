@@ -15,7 +15,7 @@ from consumer_membership.runtime.network.thread import NetworkThread
 
 
 def member_thread(line: Line, settings: ThreadSettings) -> MembershipThread:
-    """Return a new thread at the end of this line, which is not started yet."""
+    """Return a new membership thread for this line, which is not started yet."""
     security = ConnectionSecurity(settings.connection)
     return NetworkThread(line, settings, observer=_observer(settings, security), security=security)
 

@@ -33,7 +33,7 @@ class OffsetsAhead:
         self._reading: asyncio.Task[FoundOffsets | None] | None = None
 
     def begin(self, partitions: frozenset[TopicPartition]) -> None:
-        """A heartbeat is written: drop what was read behind the one before, and read these partitions, if any."""
+        """When a heartbeat is written, drop the offsets read behind the previous one; read these partitions, if any."""
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None

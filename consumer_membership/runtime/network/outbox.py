@@ -85,7 +85,7 @@ class Outbox:
         return turn
 
     def written(self, turn: Turn) -> None:
-        """The oldest request that was waiting is written."""
+        """Note that the oldest waiting request is written."""
         turn.is_written = True
         self._waiting.remove(turn)
         self._unanswered[turn.broker] += 1

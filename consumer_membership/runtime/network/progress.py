@@ -13,7 +13,7 @@ from consumer_membership.membership.events import Polled
 
 #: How often the counts are read while the next poll repeats a callback. Also the first interval after a calm time.
 PROGRESS_SAMPLE_S = 0.25
-#: How long records make a member an active one (`heartbeat.active.interval.ms`), and how often it is sampled then.
+#: How long a member is active after a record (`heartbeat.active.interval.ms`), and how often it is sampled then.
 ACTIVE_S = 1.0
 #: The longest interval of any member, as a part of max.poll.interval.ms and in seconds: the delay with which a missed
 #: poll may be noticed. Four samples a second are two thirds of the work of an idle member's thread.

@@ -1,8 +1,8 @@
 """Requests that several clients of the same connections make at the same moment, and that a broker receives once.
 
 Two kinds: clients that request the same thing share one response (`together`), and clients that request different
-things which fit into one request are served by one request for all of them (`in_batch`). The end of one client leaves
-the request to the others. This module has no socket, and does not retry.
+things which fit into one request are served by one request for all of them (`in_batch`). If one client ends, the
+request continues for the others. This module has no socket, and does not retry.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SharedRequests:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # no client may be left, about which asyncio would complain
+            task.exception()  # asyncio would log an exception that no client retrieves
 
     def _forget(self, key: object, task: asyncio.Task[Any]) -> None:
         if self._batches.get(key, (None, None))[1] is task:

@@ -144,7 +144,7 @@ class Telemetry:
     def _written(
         self, points: tuple[Point, ...], subscription: MetricsSubscription, at: float
     ) -> tuple[tuple[Point, ...], bytes]:
-        """The pushed points and their bytes: without partitions if all are too large, or none at all."""
+        """Return the points to push and their bytes: without those of partitions if all are too large, else none."""
         for pushed in (points, tuple(point for point in points if not point.attributes)):
             if not pushed:
                 break
@@ -185,7 +185,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _zstd() -> Compress | None:
-    """Python's own since 3.14, else that of the package zstandard, if it is installed."""
+    """Return the function of Python (since 3.14), else of the package zstandard, if it is installed."""
     import importlib
 
     for name in ("compression.zstd", "zstandard"):

@@ -123,7 +123,7 @@ class NetworkThread:
             locks=locks,
             has_ended=self._has_ended,
         )
-        # After the assignment: of what is posted from now on, the member is notified.
+        # After the assignment of `_member`: from then on, `ring` notifies the member of posts.
         self._member.begin()
 
     def _call(self, member: MemberOnLoop, callback: Callable[[], object]) -> None:
@@ -138,7 +138,7 @@ class NetworkThread:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the thread samples the application's progress seldom."""
+        """Whether the thread samples the application's progress at long intervals."""
         return self._member is not None and self._member.sampler.is_calm
 
     def sample_soon(self) -> None:
@@ -277,7 +277,7 @@ class MemberOnLoop:
     # ---- its life on the loop ----
 
     def begin(self) -> None:
-        """Begin to work, with what the application posted before."""
+        """Begin to work, first on the events that the application has posted before."""
         if not self._connection_settings.bootstrap_servers:
             _LOG.warning("bootstrap.servers is not set; the consumer cannot connect")
         self.sampler.start()
@@ -342,7 +342,7 @@ class MemberOnLoop:
         if self._locks is not None:
             self._locks.release()
 
-    # ---- what comes in ----
+    # ---- events and questions ----
 
     def take_posts(self) -> None:
         """Process the application's events and questions."""
@@ -365,7 +365,7 @@ class MemberOnLoop:
     # ---- the core ----
 
     def _feed(self, event: GroupEvent) -> None:
-        """Pass one event to the core, after a suspension of the machine since the last one."""
+        """Pass one event to the core, and before it a suspension of the machine since the last event."""
         suspended_s = self._line.count_suspension()
         if suspended_s:
             _LOG.info("The machine was suspended for %.1f s", suspended_s)
@@ -458,7 +458,7 @@ class MemberOnLoop:
             self._begin(self._request(request))
 
     def _time_passed(self) -> None:
-        """A deadline is reached."""
+        """Pass to the core that a deadline is reached."""
         self._timer = None
         self._feed(TimePassed())
 

@@ -42,16 +42,16 @@ from consumer_membership.wire.versions import BrokerVersions
 if TYPE_CHECKING:
     from consumer_membership.wire.sasl import Mechanism
 
-#: After which part of a session (KIP-368) it is renewed: the Java client's, randomized, so that the connections of many
-#: clients that were started together do not all authenticate at once.
+#: The part of a session (KIP-368) after which it is renewed: the Java client's bounds of a random value, so that the
+#: connections of many clients that were started together do not all authenticate at once.
 _RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
 
 #: How long a peer that accepted the connection may be silent until that is reported: a broker answers within
-#: milliseconds, a busy or distant one within this. The attempt continues until its own time is over.
+#: milliseconds, a busy or distant one within this time. The attempt continues until its own time is over.
 SILENT_AFTER_S = 2.0
 
 
-#: The value of the socket module for each.
+#: The value of the socket module for each address family.
 FAMILIES = MappingProxyType(
     {
         AddressFamily.ANY: socket.AF_UNSPEC,
@@ -66,7 +66,7 @@ _HIGHEST_PORT = 2**16 - 1
 
 #: The broker's time for one request until it has been measured: a coordinator answers after it has written a record.
 _FIRST_ANSWER_S = 0.005
-#: The part of each response in the average.
+#: The weight of each response in the average.
 _NEWEST_SHARE = 1 / 8
 
 
@@ -110,7 +110,7 @@ class BrokerConnection(asyncio.Protocol):
         self._ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Message]] = {}
-        #: How many requests were written, and when each one that has no response was.
+        #: How many requests were written, and when each request without a response was written.
         self.written = 0
         self._unanswered: deque[float] = deque()
         self._error: TransportError | None = None
@@ -121,8 +121,8 @@ class BrokerConnection(asyncio.Protocol):
         self._answered_at = 0.0
         #: Until when the broker reads nothing (KIP-219).
         self._throttled_until = 0.0
-        #: The bytes that are written later, in their order, and what writes them: at the end of the throttle, or in the
-        #: next turn of the loop, with the other requests of this turn.
+        #: The bytes that are written later, in their order, and the handle of the call that writes them: at the end of
+        #: the throttle, or in the next turn of the loop, with the other requests of this turn.
         self._withheld: list[bytes] = []
         self._release: asyncio.Handle | None = None
         self._used_at = asyncio.get_running_loop().time()
@@ -233,7 +233,7 @@ class BrokerConnection(asyncio.Protocol):
         self._transport.write(self._protocol.start())
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes (called by asyncio)."""
+        """Process received bytes (called by asyncio)."""
         self.has_received = True
         self._used_at = self.responded_at = asyncio.get_running_loop().time()
         events = self._protocol.receive(data)
@@ -273,8 +273,8 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.write(b"".join(withheld))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed (called by asyncio)."""
-        # A reset and a broken pipe are also the peer's end, seen a moment later.
+        """Process the end of the socket (called by asyncio)."""
+        # A reset and a broken pipe also mean that the peer ended the connection, noticed a moment later.
         if isinstance(exc, ssl.SSLError):
             # With TLS 1.3 a broker refuses a client's certificate after the handshake.
             self._fail(TransportError(f"{self.peer}: {_explained(exc)}"))
@@ -307,7 +307,7 @@ class BrokerConnection(asyncio.Protocol):
                 assert_never(event)
 
     def _note_answer(self, written_at: float) -> None:
-        """Count the broker's time for one request: since the response before it, or since it was written."""
+        """Count the broker's time for one request: since the previous response, or since the request was written."""
         now = self._used_at
         took_s = now - max(written_at, self._answered_at)
         self._answer_s += (took_s - self._answer_s) * _NEWEST_SHARE
@@ -334,7 +334,7 @@ class BrokerConnection(asyncio.Protocol):
             self._write(self._protocol.renew(mechanism))
 
     def _fail(self, error: TransportError) -> None:
-        """The one place where a connection ends: all callers get the first reason."""
+        """End the connection; it ends only here, so that all callers get the first reason."""
         if self._error is not None:
             return
         self._error = error
@@ -345,9 +345,9 @@ class BrokerConnection(asyncio.Protocol):
         waiters = [self._ready, *self._waiting.values()]
         for waiter in waiters:
             if not waiter.done():
-                # One for each: an exception that several tasks raise collects all their tracebacks.
+                # One exception for each: an exception that several tasks raise collects all their tracebacks.
                 waiter.set_exception(type(error)(str(error)))
-                # A caller that was canceled meanwhile does not retrieve it, about which asyncio would complain.
+                # A caller that was canceled meanwhile does not retrieve it, and asyncio would log that.
                 waiter.exception()
         if self._transport is not None:
             # Unsent bytes have no reader; a graceful close would wait for a peer that does not read.
@@ -368,8 +368,8 @@ async def connect(
 ) -> BrokerConnection:
     """Return a connection to this broker, ready for requests; tries all addresses of the host.
 
-    `expected` is sent to the broker, which checks that it is meant. `traffic` counts all of it. `on_silence` is called
-    if a peer accepts the connection and sends nothing, long before the attempt is given up.
+    `expected` is sent to the broker, which checks that it is meant. `traffic` counts the bytes and requests.
+    `on_silence` is called if a peer accepts the connection and sends nothing, long before the attempt is given up.
 
     Raises:
         AuthenticationError: the broker refused this client, or failed to prove its own identity.
@@ -385,7 +385,7 @@ async def connect(
                     host, peer, address, settings, security, expected=expected, traffic=traffic, on_silence=on_silence
                 )
             except AuthenticationError:
-                # It is the same broker at every address, and some lock an account after a few failures.
+                # Every address leads to the same broker, and some brokers lock an account after a few failures.
                 raise
             except TransportError as error:
                 failures[str(error).removeprefix(f"{peer}: ")] = type(error)
@@ -415,7 +415,7 @@ async def _open(
     is_ready = False
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
-            # Before connecting: a token may take some time, for which no broker waits.
+            # Before connecting: a token may take some time, and no broker has to wait for it.
             connection = BrokerConnection(
                 host, peer, settings, security, await security.mechanism(host), expected=expected, traffic=traffic
             )
@@ -521,7 +521,7 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
     """All addresses of this host in this family.
 
     Raises:
-        TransportError: the name has none.
+        TransportError: the name has no address.
     """
     wanted = FAMILIES[family]
     _refuse_impossible(host, port)
