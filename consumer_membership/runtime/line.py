@@ -6,7 +6,8 @@ neither side imports the other.
 | what | sent by | method | guarantee |
 |---|---|---|---|
 | events | application | `post`, `send` | received in order; they wait until the thread is started |
-| a question | application | `ask` | received in order with the events; answered, failed, or canceled by the end |
+| a question | application | `ask` | received in order with the events; answered, failed, or canceled when the thread
+ends |
 | the view | network | `show` | numbered; an application that has an effect sees its view or a later one |
 | effects | network | `show`, with a view | received in order; the application sees all effects of one call or none |
 | the wake-up | both | `wake_up.set` | the next `poll` reads all of this before it returns a record |
@@ -170,7 +171,8 @@ class HotPathGate(Protocol):
 class LeaseGate:
     """The wake-up of a consumer with `ownership.lease.enable`: the hot path also checks the lease, for each record.
 
-    Without it the lease is checked when the buffer is filled again: after a suspension, one batch may be returned.
+    Without `ownership.lease.enable`, the lease is checked when the buffer is filled again: after a suspension, one
+    batch may be returned.
     """
 
     __slots__ = ("_clock", "_line", "_wake_up")
@@ -198,7 +200,7 @@ class Line:
         self.wait = time.wait
         #: The clock of the lease.
         self.clock = clock or time.session_time
-        #: How far it is ahead of `now`, as far as the member knows.
+        #: How far `clock` is ahead of `now`, without suspensions that the member has not counted yet.
         self._ahead_s = self.clock() - self.now()
         self.wake_up = WakeUp()
         #: The member's latest view; `connect` shows the first one.
@@ -240,7 +242,7 @@ class Line:
         return self.clock() >= self.snapshot.lease_ends_at
 
     def lease_until(self) -> float | None:
-        """Until when the partitions are certainly owned, by `now` from now on; None: there is no lease."""
+        """Return until when the partitions are certainly owned, by `now` without suspensions; None: no lease exists."""
         ends_at = self.snapshot.lease_ends_at
         return None if ends_at == inf else self.now() + ends_at - self.clock()
 

@@ -49,13 +49,13 @@ _SYSLOG: Mapping[int, int] = MappingProxyType(
 _FORM = "%s [%s] %s"
 #: Numbers the members of the process, as librdkafka does in its clients' names.
 _NUMBERS = count(1)
-#: The lines of the present context's consumer, and their prefix: code without a reference to a consumer logs so.
+#: The lines of the present context's consumer, and their prefix, for code that has no reference to a consumer.
 _LINES: ContextVar[ConsumerLines | None] = ContextVar("lines", default=None)
 _PREFIX: ContextVar[str] = ContextVar("prefix", default="")
 
 
 class _Line(NamedTuple):
-    """A line for the application's logger; `only`: for these of its handlers, because the others have it already."""
+    """A line for the application's logger; `only`: the handlers that get it, if the other handlers have it already."""
 
     level: int
     arguments: tuple[str, str, str]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
 
 class KnownCommit(NamedTuple):
-    """The committed offset of a partition in the coordinator's last answer (None: none), and when (monotonic clock)."""
+    """A partition's committed offset in the coordinator's last answer (None: none); `at`: when it came (monotonic clock)."""
 
     offset: OffsetAndMetadata | None
     at: float
@@ -40,7 +40,7 @@ class KnownCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTraffic:
-    """The traffic of the connections for one purpose to one broker; `is_of_group`: to it as the coordinator."""
+    """The traffic of the connections for one purpose to one broker; `is_of_group`: they are to the coordinator."""
 
     is_of_group: bool
     host: str
@@ -54,7 +54,8 @@ class MemberFigures:
 
     Attributes:
         coordinator_since: When the present coordinator was found, or the former one lost (monotonic clock).
-        committed: The member's knowledge of each partition: from its assignment, and from its commits since then.
+        committed: The known committed offset of each partition: from its assignment, and from the member's commits
+            since then.
         traffic: The traffic of its connections.
     """
 
@@ -100,7 +101,7 @@ class MembershipThread(Receiver, Protocol):
 
     @property
     def is_calm(self) -> bool:
-        """Whether the thread samples `progress` seldom, because no record has come for a while."""
+        """Whether the thread samples `progress` at long intervals, because no record has come for a while."""
 
     def sample_soon(self) -> None:
         """End the calm, because records come again: sample `progress` at the usual pace."""
@@ -109,7 +110,7 @@ class MembershipThread(Receiver, Protocol):
         """Call this with each event's outcome from now on, in order, before the application gets the effects.
 
         Returns:
-            The view that the first of these events follows.
+            The view before the first of these events.
         """
 
     def set_credentials(self, username: str, password: str) -> None:

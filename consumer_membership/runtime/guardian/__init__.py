@@ -11,11 +11,11 @@ request is left, the guardian sends it:
 | static | epoch -2: its replacement joins without a takeover | nothing |
 
 A static member of a classic group has no leave request, because its protocol has no temporary leave: a LeaveGroup ends
-the membership, and its partitions would move to the others and back. Without one the coordinator keeps the member until
-its session ends, as after -2, and the replacement joins with its partitions at once: the newest holder of an instance
-id wins (KIP-345). A dynamic member has one as soon as the coordinator assigned it an id, before it joins with it: until
-its session ends the rebalances of the others wait for a pending member (KIP-394). An id that was still in flight to a
-member when it died cannot be given back.
+the membership, and its partitions would move to the others and back. Without a LeaveGroup, the coordinator keeps the
+member until its session ends, as after -2, and the replacement joins with its partitions at once: the newest holder of
+an instance id wins (KIP-345). A dynamic member has a leave request as soon as the coordinator assigned it an id, before
+it joins with that id: the rebalances of the other members wait for a pending member until its session ends (KIP-394).
+If a member dies while its id is still in flight, no leave can name that id.
 
     application's process                                   guardian's process (a few modules, 12.6 MB)
     guarded_member   a member's view -> its leave request
@@ -45,15 +45,15 @@ SIGTERM first, which the guardian survives. A process that replaces its program 
 for its end. The guardian is a child of the application, like multiprocessing's resource tracker: an application that
 waits for all its children (`os.wait()` until there are none) waits forever.
 
-Finished frames are sent through the pipe because the member's knowledge of its request would have to be sent anyway.
-Only the frames of SASL are built here, because each depends on the broker's previous response. `wire.codec` reads the
-responses.
+The pipe carries finished frames, because the data to build them would have to be sent anyway. Only the frames of SASL
+are built here, because each depends on the broker's previous response. `wire.codec` reads the responses.
 
-The leave is as safe as the member was: over TLS with the same verification and the same certificate, after SASL with
-the user and the password of the member's last event (`Consumer.set_sasl_credentials`). The modules for TLS and SASL are
-imported when a leave request needs them, in 15 to 20 ms, after which the guardian has 20 MB with TLS, 18 with SASL, 21
-with both; TLS adds 10 ms to the leave. Certificates are read at the leave, since a renewal may have replaced them;
-their paths are relative to the application's directory. A PKCS#12 keystore is read when the member starts. A broker
-that refuses the credentials is not contacted again, because some lock an account then. There is no guardian for
-OAUTHBEARER: a token from before the death may have expired, and no process is left to fetch another one.
+The leave is as secure as the member's connections were: over TLS with the same verification and the same certificate,
+after SASL with the user and the password of the member's last event (`Consumer.set_sasl_credentials`). The modules for
+TLS and SASL are imported when a leave request needs them, in 15 to 20 ms, after which the guardian has 20 MB with TLS,
+18 with SASL, 21 with both; TLS adds 10 ms to the leave. Certificates are read at the leave, since a renewal may have
+replaced them; their paths are relative to the application's directory. A PKCS#12 keystore is read when the member
+starts. A broker that refuses the credentials is not contacted again, because some brokers lock an account then. There
+is no guardian for OAUTHBEARER: a token from before the death may have expired, and no process is left to fetch another
+one.
 """

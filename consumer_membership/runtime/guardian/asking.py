@@ -1,7 +1,7 @@
 """One request to one broker, on its own connection, with the security of the member's connections.
 
 Blocking sockets and the standard library only. The additional modules for TLS and SASL are imported only for members
-that use them (`load_for`); a guardian of others stays small.
+that use them (`load_for`); the guardian of other members stays small.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 if TYPE_CHECKING:
     from consumer_membership.config.settings import SaslSettings
 
-#: One broker on the same continent answers in 0.3 s.
+#: The time limits for a connection and for a response; a broker on the same continent answers in 0.3 s.
 _CONNECT_S, _ANSWER_S = 3.0, 5.0
 #: The responses that are read have about 1 KB; a larger size is not a Kafka response.
 _LONGEST_ANSWER = 1 << 20
@@ -39,7 +39,7 @@ TimeLeft: TypeAlias = Callable[[], float]
 
 
 class NoAnswerError(Exception):
-    """This broker does not respond now; another one may, or this one later."""
+    """This broker does not respond now; another broker may respond, or this one later."""
 
 
 class CredentialsRefusedError(Exception):
@@ -63,8 +63,8 @@ def ask(request: LeaveRequest, broker: HostPort, api: Api, frames: Frames, left_
     The resolver of names has its own limits.
 
     Raises:
-        NoAnswerError: no response, or none that could be read.
-        CredentialsRefusedError: it refuses the member's credentials; some brokers lock an account that tries again.
+        NoAnswerError: no response came, or it could not be read.
+        CredentialsRefusedError: the broker refuses the member's credentials; some lock an account that tries again.
     """
     try:
         with _connected(request, broker, left_s) as sock:
@@ -86,7 +86,7 @@ def newest(known: Iterable[int], offered: BrokerVersions, api: Api) -> int:
     """Return the newest version that both sides support.
 
     Raises:
-        TransportError: there is none.
+        TransportError: the two sides have no version in common.
     """
     lowest, highest = offered.ranges.get(api, (0, -1))
     common = [version for version in known if lowest <= version <= highest]

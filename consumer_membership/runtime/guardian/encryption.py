@@ -1,4 +1,4 @@
-"""TLS for the guardian's connections: the member's own configuration (`runtime.tls`), around a blocking socket.
+"""TLS for the guardian's connections: the member's own configuration (`runtime.network.tls`), around a blocking socket.
 
 A separate module because of its imports: 6 MB, most of them OpenSSL's, only for members with TLS.
 """

@@ -28,18 +28,18 @@ from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.connection import api_versions_v0
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
 
-#: The states in which the coordinator may count the member. A join may be in flight, so JOINING is one of them; the
+#: The states in which the coordinator may know the member. A join may be in flight, so JOINING is one of them; the
 #: member generates its id itself (KIP-1082).
 GUARDED = IN_GROUP | {MemberState.UNSUBSCRIBING}
-#: These states of the classic protocol, as long as the member has an id. The coordinator assigns it (KIP-394), and a
-#: member that was fenced only for its generation keeps it, and stays in the group.
+#: The same states of the classic protocol, as long as the member has an id, which the coordinator assigns (KIP-394),
+#: and FENCED: a member that was fenced only for its generation keeps its id and stays in the group.
 CLASSIC_GUARDED = GUARDED | {MemberState.FENCED}
 #: For the broker's log (KIP-800).
 _REASON = "its process died without leaving"
 
 
 class _Identity(NamedTuple):
-    """The inputs of a leave request; while they stay, the request stays."""
+    """The inputs of a leave request: while they are unchanged, so is the request."""
 
     protocol: GroupProtocol
     member_id: str
@@ -64,7 +64,7 @@ class GuardedMember:
         self._sent: _Identity | None = None
 
     def observed(self, event: object, effects: tuple[object, ...], view: MembershipView) -> None:  # noqa: ARG002
-        """Send the changes; called before the effects are performed, so before a join goes out."""
+        """Send the changes; called before the effects are performed, so before a join is sent."""
         identity = self._identity(view)
         if identity == self._sent:
             if identity is not None:
@@ -78,7 +78,7 @@ class GuardedMember:
             return None
         coordinator = view.coordinator
         if coordinator is None and self._sent is not None:
-            # Lost, not forgotten: the guardian starts there, and looks the coordinator up again if necessary.
+            # The guardian starts with the last known coordinator, and looks the coordinator up again if necessary.
             coordinator = self._sent.coordinator
         if coordinator is None:
             # No broker knows this member yet.
@@ -149,7 +149,7 @@ def from_anywhere(tls: TlsSettings) -> TlsSettings:
 
 
 def _with_keytab(sasl: SaslSettings) -> SaslSettings:
-    """The keytab's path as an absolute one."""
+    """Return the settings with an absolute path of the keytab."""
     if sasl.kerberos is None:
         return sasl
     return replace(sasl, kerberos=replace(sasl.kerberos, keytab=_absolute(sasl.kerberos.keytab)))

@@ -20,7 +20,7 @@ HostPort: TypeAlias = tuple[str, int]
 #: Sends a frame with this number to one broker and returns the answer.
 Exchange: TypeAlias = Callable[[bytes, int], bytes]
 
-#: The numbers of a connection's requests; those of SASL, which go between these two, come after them.
+#: The correlation ids of a connection's first and last request; the SASL requests between them have higher ids.
 HELLO, QUESTION = 0, 1
 
 
@@ -49,7 +49,7 @@ class LeaveRequest(NamedTuple):
 
 
 def line_of(key: int, request: LeaveRequest | None) -> bytes:
-    """The line that makes this the request for the member with this key; None: there is nothing to do any more."""
+    """Return the line that sets the leave request of the member with this key; None: there is nothing left to do."""
     return json.dumps({"key": key, "leave": None if request is None else _plain(request)}).encode() + b"\n"
 
 
@@ -91,11 +91,11 @@ class LeaveRequests:
 
     @property
     def standing(self) -> tuple[LeaveRequest, ...]:
-        """One for each member that has not left, oldest first."""
+        """The leave request of each member that has not left, oldest first."""
         return tuple(self._standing.values())
 
     def take(self, data: bytes) -> None:
-        """Take these bytes, after all earlier ones. Invalid lines are skipped: the others remain valid."""
+        """Process these bytes, after all earlier ones. Invalid lines are skipped: the others remain valid."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         for line in lines:
             try:

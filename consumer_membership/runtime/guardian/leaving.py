@@ -21,7 +21,7 @@ LEAVE_PATIENCE_S = 30.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
-#: The responses by which the coordinator no longer counts this member.
+#: The error codes of a coordinator that no longer has this member.
 _GONE = {25: "UNKNOWN_MEMBER_ID", 69: "GROUP_ID_NOT_FOUND", 82: "FENCED_INSTANCE_ID", 110: "FENCED_MEMBER_EPOCH"}
 
 
@@ -109,7 +109,7 @@ def _failed(why: str) -> LeaveOutcome:
 
 
 def _find(request: LeaveRequest, left_s: TimeLeft) -> HostPort:
-    """The group's coordinator, as the first broker that answers names it."""
+    """Return the group's coordinator according to the first broker that answers."""
     reasons = []
     for broker in request.bootstrap_servers:
         try:

@@ -1,7 +1,7 @@
 """The one guardian of this process: started with the first leave request, notified of changes, restarted if it died.
 
 Everything here returns at once and raises nothing: it is called on membership threads. Bytes that the pipe does not
-take now are sent with the next call; of one member only the latest request is kept meanwhile.
+take now are sent with the next call; meanwhile, only the latest request of each member is kept.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from consumer_membership.runtime.guardian.leave_requests import LeaveRequest, li
 _log = partial(logging.getLogger, "consumer_membership.guardian")
 
 _SCRIPT = Path(__file__).with_name("script.py")
-#: A guardian that dies again and again is ended by another program, and must not be started endlessly.
+#: If a guardian dies repeatedly, another program ends it, so it must not be started endlessly.
 _STARTS = 5
 _RESTART_PAUSE_S = 1.0
-#: The init of a PID namespace: everything in it ends with it.
+#: The process id of the init of a PID namespace, with which all of its processes end.
 _INIT = 1
 _STDERR = 2
-#: A write to a dead guardian must not raise SIGPIPE, which some applications let end them.
+#: A write to a dead guardian must not raise SIGPIPE, whose default action, which some applications restore, ends them.
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
 
 
@@ -40,9 +40,9 @@ _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT
 class GuardianProcess:
     """The guardian as its parent sees it: a child process, and the pipe to it.
 
-    Both kinds of numbers may be reused. An application that waits for any child (`os.wait()`) frees the process id,
-    which another of its children may get: a pidfd stays with the one process (None: the system has none). An
-    application that closes all descriptors reuses theirs: `identity` is that of the pipe.
+    Process ids and descriptor numbers may be reused. An application that waits for any child (`os.wait()`) frees the
+    process id, which another of its children may get: a pidfd stays with the one process (None: the system has none).
+    An application that closes all descriptors reuses the numbers of these: `identity` identifies the pipe.
     """
 
     pid: int
@@ -52,7 +52,7 @@ class GuardianProcess:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the number is still the pipe's."""
+        """Whether the descriptor still belongs to the pipe."""
         try:
             return _identity(self.descriptor) == self.identity
         except OSError:
@@ -70,7 +70,7 @@ class GuardianProcess:
             end.detach()
 
     def end(self) -> str | None:
-        """How the process ended; None while it runs. It takes no other child's status from the application."""
+        """Return how the process ended; None while it runs. The status of other children is left to the application."""
         if not self.is_ours:
             return None
         try:
@@ -86,7 +86,7 @@ class GuardianProcess:
 
     @property
     def _is_deaf(self) -> bool:
-        """Whether its end of the pipe is closed."""
+        """Whether the guardian's end of the pipe is closed."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
         try:
             return not end.recv(1, socket.MSG_PEEK | _SEND_FLAGS)
@@ -120,7 +120,7 @@ class Guardian:
 
     @property
     def pid(self) -> int | None:
-        """The guardian's process id, None where none runs."""
+        """The guardian's process id; None: no guardian runs."""
         return None if self._process is None else self._process.pid
 
     def reset(self) -> None:
@@ -169,7 +169,7 @@ class Guardian:
             except BlockingIOError:
                 return
             except OSError as error:
-                # It has the earlier requests, and acts on them at this process's end.
+                # That guardian has the earlier requests, and acts on them at this process's end.
                 _log().debug("The guardian process %d can no longer be reached: %s", process.pid, error)
                 process.close()
                 self._process = process = None
@@ -197,7 +197,7 @@ class Guardian:
         try:
             self._process = _spawn(self._script)
         except (OSError, RuntimeError) as error:
-            # The latter from Python 3.12 on, where the interpreter is about to end.
+            # RuntimeError: from Python 3.12 on, if the interpreter is about to end.
             _log().warning(
                 "The guardian process could not be started (attempt %d of %d): %s", self._starts, _STARTS, error
             )
@@ -215,7 +215,7 @@ def _spawn(script: Path) -> GuardianProcess:
     """Start the guardian; raises OSError if that is impossible."""
     executable = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not executable.name.lower().startswith("py"):
-        # It would start the application again: a frozen one, or a server that embeds Python.
+        # This executable would start the application again: a frozen one, or a server that embeds Python.
         raise OSError(f"sys.executable={sys.executable!r} is not a Python interpreter")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs, _own_pidfd() as pidfd:
@@ -228,7 +228,8 @@ def _spawn(script: Path) -> GuardianProcess:
             pass_fds=pidfd,
             start_new_session=True,  # Ctrl-C and a kill of the application's process group do not concern it.
         )
-        # It outlives this process by design and is waited for here, so Popen must not warn at the end.
+        # The guardian outlives this process by design, and `end` collects its status, so Popen must not warn at the
+        # end.
         process.returncode = 0
         descriptor = ours.fileno()
         started = GuardianProcess(
@@ -257,7 +258,7 @@ def _may_hold_stderr() -> bool:
 
 @contextmanager
 def _own_pidfd() -> Iterator[tuple[int, ...]]:
-    """A pidfd of this process, or nothing where the system has none."""
+    """Yield a pidfd of this process, or nothing if the system has none."""
     opened = _pidfd_of(os.getpid())
     if opened is None:
         yield ()
@@ -269,7 +270,7 @@ def _own_pidfd() -> Iterator[tuple[int, ...]]:
 
 
 def _pidfd_of(pid: int) -> int | None:
-    """A pidfd, None where the system has none: before Linux 5.3, or in a sandbox that forbids it."""
+    """Return a pidfd; None if the system has none: before Linux 5.3, or in a sandbox that forbids it."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

@@ -28,9 +28,9 @@ _LOG_PATIENCE_S = 1.0
 
 
 def run(parent_pid: int, pidfd: int | None) -> int:
-    """Guard the process with this id, which started this one and passed a pidfd of itself if possible; the exit code.
+    """Guard the process with this id, which started this one and passed its pidfd if possible; return the exit code.
 
-    The pipe from it is stdin.
+    Stdin is the pipe from that process.
     """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -43,7 +43,7 @@ def run(parent_pid: int, pidfd: int | None) -> int:
 
 
 def _occupy_stderr() -> None:
-    """If the application has closed it, a socket to a broker must not get its number."""
+    """Open stderr if the application has closed it: a socket to a broker must not get its number."""
     try:
         os.fstat(_STDERR)
     except OSError:
@@ -86,7 +86,7 @@ def _take(requests: LeaveRequests) -> bool:
 
 
 def _leave_for(standing: tuple[LeaveRequest, ...], pid: int) -> None:
-    """All at once: one coordinator that does not respond must not delay the leaves of the others."""
+    """Leave for all members in parallel: a coordinator that does not respond must not delay the other leaves."""
     threads = [threading.Thread(target=_leave, args=(request, pid)) for request in standing]
     for number, thread in enumerate(threads):
         try:

@@ -1,4 +1,4 @@
-"""Whether the application's process has ended: dead, not merely stopped, silent or without its pipe."""
+"""Detects that the application's process has ended: it is dead, not merely stopped, silent or without its pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ParentWatch:
 
     def __init__(self, pid: int, pidfd: int | None) -> None:
         self._pid = pid
-        #: Becomes readable at the parent's end; None if the system has no such thing.
+        #: Becomes readable at the parent's end; None if the system has no pidfd.
         self.descriptor = pidfd
 
     def is_gone(self, *, is_pipe_closed: bool) -> bool:

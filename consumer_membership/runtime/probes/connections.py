@@ -1,8 +1,8 @@
 """HTTP connections of probers: a listening socket, and short conversations, none of which can delay another one.
 
-The resources of a stranger are bounded: the number of connections, and for each its time and the bytes of a request. If
-all places are taken, the peer that has most of them loses its oldest conversation, so that a flood from one host cannot
-end the conversation of another host's probe.
+The resources of an unknown peer are bounded: the number of connections, and for each connection its time and the bytes
+of a request. If all places are taken, the peer that has most of them loses its oldest conversation, so that a flood
+from one host cannot end the conversation of another host's probe.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class Conversation:
 
     def __init__(self, opened: socket.socket, peer: str, answer: Answerer, now: float) -> None:
         self.socket = opened
-        #: The host that asks (`_peer_of`).
+        #: The host that sends the request (`_peer_of`).
         self.peer = peer
         self._answer = answer
-        #: When it is given up.
+        #: When the conversation is given up.
         self.deadline = now + CONVERSATION_S
-        #: What is waited for.
+        #: The socket events that it waits for.
         self.events = EVENT_READ
         self._head = bytearray()
         self._unsent = memoryview(b"")
@@ -116,7 +116,7 @@ class Conversation:
             return False
 
     def give_up(self) -> None:
-        """Its time is over: send an error if nothing was sent, and if the peer reads."""
+        """Send an error if a request has begun and has no response: its time is over."""
         if self._head and not self._is_answered:
             with suppress(OSError):
                 self.socket.send(TOO_LATE.encoded())
@@ -162,7 +162,7 @@ class Reception:
     def __init__(self) -> None:
         self._selector = DefaultSelector()
         self._listeners: dict[socket.socket, Answerer] = {}
-        #: With the socket by which each came, the oldest first.
+        #: The conversations with the listening socket that accepted each, the oldest first.
         self._conversations: dict[Conversation, socket.socket] = {}
         self._accepts_at = 0.0
         self._wake_up, self._cord = socket.socketpair()
@@ -249,14 +249,14 @@ class Reception:
     def _evict(self) -> None:
         """End the oldest conversation of the peer that has most of them."""
         counts = Counter(one.peer for one in self._conversations)
-        # Of equal ones `max` takes the first, which is the oldest.
+        # Of equal conversations, `max` returns the first, which is the oldest.
         ended = max(self._conversations, key=lambda one: counts[one.peer], default=None)
         if ended is not None:
             self._end(ended)
 
 
 def _peer_of(ip: str) -> str:
-    """The host that this address stands for: one host may have all of an IPv6 network of 64 bits."""
+    """Return the host of this address: one host may have all addresses of an IPv6 network of 64 bits."""
     if ":" not in ip or ip.lower().startswith("::ffff:"):
         return ip
     return socket.inet_pton(socket.AF_INET6, ip.partition("%")[0])[:8].hex()

@@ -1,10 +1,10 @@
 """The file of `health.file`: its modification time shows that the process lives, its text the state of its consumers.
 
-Each beat writes a new file beside it and renames it, so that each reader reads one whole text. Its time is the last
+Each write creates a new file beside it and renames that, so that each reader reads one whole text. Its time is the last
 moment at which a restart would not have helped: a probe that checks its age alone fails for a process that is dead or
 stopped, and for one that a restart would fix.
 
-One live process holds it, by a lock that ends with the process (`flock`): two would hide each other's end.
+One live process holds it, by a lock that ends with the process (`flock`): two processes would hide each other's end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ else:
 _log = partial(logging.getLogger, "consumer_membership.session")
 
 FILE_KEY = "health.file"
-#: How often it is touched: probes tolerate some missing beats.
+#: How often it is written: probes tolerate some missing writes.
 WRITE_INTERVAL_S = 5.0
 #: How often a file may be replaced between its opening and its locking.
 _TRIES = 100
@@ -46,7 +46,7 @@ class HealthFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: Its path when the working directory was this one.
+        #: The absolute path, because the working directory may change.
         self.place = os.path.abspath(path)
         self._beside = f"{self.place}.{os.getpid()}.tmp"
         self._live_at: float | None = None
@@ -61,7 +61,7 @@ class HealthFile:
             ) from error  # fmt: skip
 
     def _taken(self) -> int:
-        """Lock the existing file; a file of a process that has ended is taken over."""
+        """Lock the file, which is created if it is missing; a file of a process that has ended is taken over."""
         remedy = "another process of this host writes it; give each process its own file"
         for _ in range(_TRIES):
             # A pipe may have no process at its other end.
@@ -125,7 +125,7 @@ class HealthFile:
             os.replace(self._beside, self.place)
 
     def _new_beside(self) -> int:
-        """Create a new file, never one that another user put there, which might lead elsewhere."""
+        """Create a new file, and never use one that another user put there, which might be a link to another file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             return os.open(self._beside, flags, 0o644)

@@ -18,7 +18,7 @@ JSON = "application/json"
 _FIRST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}) ([!-~]+) HTTP/([0-9])\.[0-9]")
 #: A proxy's form of the target also contains the host.
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-#: A weight of nothing (RFC 9110, 12.4.2).
+#: A weight of zero (RFC 9110, 12.4.2).
 _REFUSES = re.compile(rb"q=0(\.0*)?")
 #: A host name that no foreign site can have: a literal address, or this machine.
 _OWN_HOST = re.compile(rb"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\]|localhost)(:\d*)?", re.IGNORECASE)
@@ -98,9 +98,9 @@ def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
 
 
 def _may_be_another_site(fields: bytes) -> bool:
-    """Whether a browser asks by a name, which a page of another site may have pointed at this address (DNS rebinding).
+    """Whether a browser uses a host name, which another site may have pointed at this address (DNS rebinding).
 
-    Programs may use any name: Prometheus and kubelet reach a service by its name where they are configured so.
+    Programs may use any name: Prometheus and kubelet reach a service by its name if they are configured so.
     """
     names, hosts = set(), []
     for line in fields.split(b"\n"):
@@ -113,7 +113,7 @@ def _may_be_another_site(fields: bytes) -> bool:
 
 
 def _takes_json(fields: bytes) -> bool:
-    """Whether `Accept` has JSON, with a weight above nothing."""
+    """Whether `Accept` has JSON, with a weight above zero."""
     for line in fields.split(b"\n"):
         name, _, value = line.partition(b":")
         if name.strip().lower() != b"accept":

@@ -61,7 +61,7 @@ class Watched(Protocol):
 
 
 class Roll:
-    """The consumers of one place, in the order in which they were created."""
+    """The consumers of one address or file, in the order in which they were created."""
 
     def __init__(self) -> None:
         #: Replaced as a whole: one thread reads while another one writes.
@@ -72,7 +72,7 @@ class Roll:
         return bool(self._named)
 
     def add(self, watched: Watched) -> None:
-        """Add it in place of failed processors of its group, which it continues."""
+        """Add a consumer; it replaces the failed processors of its group, whose work it continues."""
         group_id = watched.view.group_id
         kept = (named for named in self._named if not _has_failed_in(named(), group_id))
         self._named = (*kept, ref(watched))
@@ -99,7 +99,7 @@ class Roll:
 
 @dataclass(slots=True, kw_only=True)
 class _Listener:
-    """An address at which probes are answered; it listens, and is answered once the thread has opened it."""
+    """An address for probes: it listens, and its requests are answered once the thread has opened it."""
 
     socket: socket.socket
     roll: Roll
@@ -123,7 +123,7 @@ class ProbeThread:
         self._changed = threading.Condition()
         self._listeners: dict[str, _Listener] = {}
         self._touched: dict[str, _Touched] = {}
-        #: The thread's own, except for its wake-up; None: no thread runs.
+        #: Only the thread uses it, except for its wake-up; None: no thread runs.
         self._reception: Reception | None = None
 
     # ---- for any thread ----
@@ -167,7 +167,7 @@ class ProbeThread:
             reception.ring()
 
     def served(self) -> Mapping[str, ListenAddress]:
-        """The actual address for each configured one: port 0 became another one."""
+        """Return the actual address for each configured one, which differs for port 0."""
         with self._changed:
             return {text: _address_of(one.socket) for text, one in self._listeners.items()}
 
@@ -267,7 +267,7 @@ class _Process:
         self.probes = ProbeThread()
 
 
-#: Of the process: its consumers share one thread, addresses and files.
+#: The probes of this process: its consumers share one thread, addresses and files.
 THIS_PROCESS = _Process()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)
