@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
 
 class KnownCommit(NamedTuple):
-    """A partition's committed offset in the coordinator's last answer (None: none); `at`: when it came (monotonic clock)."""
+    """A committed offset in the coordinator's last answer (None: none); `at`: its time (monotonic clock)."""
 
     offset: OffsetAndMetadata | None
     at: float
