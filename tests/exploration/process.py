@@ -131,7 +131,7 @@ class Delivery(NamedTuple):
 
 
 def half() -> float:
-    """The constant random value for the jitter of every member."""
+    """Return the constant random value for the jitter of every member."""
     return 0.5
 
 

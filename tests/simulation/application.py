@@ -1,8 +1,8 @@
-"""A double of the application's thread: it keeps the order contract of `membership.effects` and reads a fake log.
+"""A fake of the application's thread: it keeps the order contract of `membership.effects` and reads a fake log.
 
-It performs steps inside a poll only, one at a time, drops those of an overtaken attempt, and delivers records of what
-it holds and has not frozen. Its `behavior` decides what may go wrong in it (a slow or failing callback, a commit
-inside one, no poll for a long time).
+It performs steps only inside a poll and one at a time, drops the steps of an overtaken attempt, and delivers records of
+the partitions that it holds and has not frozen. Its `behavior` determines its faults (a slow or failing callback, a
+commit inside a callback, no poll for a long time).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.simulation.process_invariants import STEP_OF, STEPS
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-#: How long a poll may wait before it looks into the mailbox; a real one waits less (`runtime.order_queue`).
+#: The longest time until a poll reads the mailbox; a real poll reads it sooner (`runtime.order_queue`).
 SLICE_S = 0.1
 Partitions: TypeAlias = frozenset[TopicPartition]
 
@@ -53,19 +53,20 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 class Behavior:
     """How the application behaves; the simulation changes this while it runs."""
 
-    #: Seconds from one poll to the next while records are handled, and how many records a poll gives of a partition.
+    #: Seconds between polls, in which records are handled, and the number of records that a poll returns per partition.
     think_s: float = 0.3
     batch: int = 2
-    #: Seconds that each callback takes, and how many callbacks to come raise.
+    #: The duration of each callback in seconds, and how many of the next callbacks raise.
     callback_s: float = 0.0
     raises: int = 0
-    #: Seconds that on_warm takes.
+    #: The duration of on_warm in seconds.
     warm_s: float = 0.0
     commits_in_revoke: bool = False
-    #: The number of polls between two commits of its own; 0: never.
+    #: The number of polls between two commits by the application; 0: it never commits.
     commits_every: int = 0
     commit_timeout_s: float = 5.0
-    #: Whether its callbacks are called as under the eager protocol, and after how many calls it shows that it need not.
+    #: Whether its callbacks are called as in the eager protocol, and the number of calls after which it switches to
+    #: incremental callbacks.
     is_eager: bool = False
     callbacks_until_incremental: int | None = None
 
@@ -81,7 +82,7 @@ class Call:
 
 @dataclass(slots=True)
 class _Callback:
-    """The step whose callback runs, what it is about, and the commit that it waits for."""
+    """The step whose callback runs, its partitions, and the commit for which the callback waits."""
 
     step: StepEffect | WarmPartitions
     partitions: Partitions
@@ -90,7 +91,7 @@ class _Callback:
 
 @dataclass(slots=True)
 class Application:
-    """One application thread. `delivered` receives each record that the user gets."""
+    """One application thread."""
 
     process: Process
     behavior: Behavior
@@ -102,7 +103,7 @@ class Application:
     mailbox: deque[ApplicationEffect] = field(default_factory=deque)
     waiting: deque[ApplicationEffect] = field(default_factory=deque)
     callback: _Callback | None = None
-    #: The callbacks so far, each with what it was about and whether it raised.
+    #: The callbacks so far, each with its partitions and whether it raised.
     calls: list[Call] = field(default_factory=list)
     errors: list[RaiseToApplication] = field(default_factory=list)
     is_in_poll: bool = False
@@ -118,7 +119,7 @@ class Application:
     _delivered: bool = False
     _pending_commits: set[int] = field(default_factory=set)
 
-    # ---- what the application calls ----
+    # ---- calls of the application ----
 
     def subscribe(self, subscription: Subscription) -> None:
         """Subscribe; the member joins at the next poll."""
@@ -128,7 +129,7 @@ class Application:
         self.process.post(Subscribed(subscription=subscription, is_eager=self.behavior.is_eager, asked_at=now))
 
     def leave(self, option: LeaveOption, *, closes: bool) -> None:
-        """Unsubscribe or close: blocks, and performs steps meanwhile, until the member has left."""
+        """Unsubscribe or close; the thread performs steps until the member has left."""
         if self.is_leaving or not self.process.alive:
             return
         self.is_leaving, self.closes = True, closes
@@ -137,12 +138,12 @@ class Application:
         self.wake()
 
     def commit(self, partitions: Collection[TopicPartition] | None = None) -> int | None:
-        """Commit what is consumed, without waiting for it; its number."""
+        """Commit the consumed positions without waiting; return the number of the commit, or None if there are none."""
         offsets = self.uncommitted(partitions)
         return self.commit_offsets(offsets) if offsets else None
 
     def commit_offsets(self, offsets: Offsets) -> int:
-        """Commit these offsets, without waiting for it; its number."""
+        """Commit these offsets without waiting; return the number of the commit."""
         self._commit_id += 1
         self._pending_commits.add(self._commit_id)
         self.process.post(
@@ -153,7 +154,7 @@ class Application:
     def uncommitted(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is consumed and not known to be committed."""
+        """Return the consumed positions that are not known to be committed."""
         return {
             partition: OffsetAndMetadata(offset=position)
             for partition, position in self.held.items()
@@ -161,18 +162,18 @@ class Application:
         }
 
     def called(self, step: Step) -> list[Partitions]:
-        """What the callbacks of this kind were about."""
+        """Return the partitions of each callback of this kind."""
         return [call.partitions for call in self.calls if call.step is step]
 
     @property
     def fetchable(self) -> Partitions:
-        """What the user may get records of."""
+        """The partitions whose records the user may receive."""
         return frozenset(self.held.keys() - self.frozen)
 
     # ---- the thread ----
 
     def mail(self, effect: ApplicationEffect) -> None:
-        """Put an effect of the member into the mailbox; a commit's end finds its caller at once."""
+        """Put an effect of the member into the mailbox; deliver the result of a commit immediately."""
         if isinstance(effect, CommitCompleted):
             self._take_commit(effect)
             return
@@ -181,19 +182,19 @@ class Application:
             self.process.simulation.after(self.process.simulation.random.random() * SLICE_S, self._guarded(self.work))
 
     def wake(self) -> None:
-        """Poll now, whatever the thread was doing."""
+        """Poll now, and cancel the planned poll."""
         self._turn += 1
         self.poll(self._turn)
 
     def poll_after(self, delay_s: float, *, is_in_poll: bool) -> None:
-        """Poll in so many seconds; meanwhile the thread waits in a poll, or is elsewhere."""
+        """Poll after this number of seconds; until then the thread waits in a poll, or outside polls."""
         self.is_in_poll = is_in_poll
         self._turn += 1
         turn = self._turn
         self.process.simulation.after(delay_s, self._guarded(lambda: self.poll(turn)))
 
     def poll(self, turn: int) -> None:
-        """One poll, unless another one was planned since."""
+        """Poll, unless another poll was planned in the meantime or a callback runs."""
         if turn != self._turn or self.callback is not None:
             return
         self.is_in_poll = True
@@ -203,7 +204,7 @@ class Application:
         self.work()
 
     def work(self) -> None:
-        """Perform what waits, then hand out records, as long as no callback runs; only inside a poll or a leave."""
+        """Perform the waiting effects, then deliver records; only inside a poll or a leave, without a callback."""
         if not self.is_in_poll and not self.is_leaving:
             return
         while self.callback is None and self.process.alive and (effect := self._next()) is not None:
@@ -212,11 +213,11 @@ class Application:
             self._deliver()
 
     def _guarded(self, action: Callable[[], object]) -> Callable[[], None]:
-        """The same, but a thread of a dead process does nothing, and one of a stopped process goes on later."""
+        """Return the action for `run`: a dead process skips it, and a stopped process runs it later."""
         return lambda: self.process.run(action)
 
     def _next(self) -> ApplicationEffect | None:
-        """The next effect to perform; the mailbox is drained first, steps of an overtaken attempt are dropped."""
+        """Return the next effect, after draining the mailbox and dropping the steps of overtaken attempts."""
         while self.mailbox:
             effect = self.mailbox.popleft()
             if isinstance(effect, STEPS):
@@ -244,7 +245,7 @@ class Application:
                 self._fetch(partition, self.behavior.batch)
 
     def _fetch(self, partition: TopicPartition, count: int) -> range:
-        """Return the offsets of so many records."""
+        """Deliver this number of records and return their offsets; none if the topic was deleted."""
         simulation, position = self.process.simulation, self.held[partition]
         if count <= 0 or not simulation.exists(partition):
             return range(0)
@@ -290,7 +291,7 @@ class Application:
         return frozenset(self.held if partitions is None else self.held.keys() & partitions)
 
     def _call(self, step: StepEffect, partitions: Partitions) -> None:
-        """Run the user's callback for a step; without partitions only on_assign is called."""
+        """Run the user's callback for a step; without partitions, only on_assign runs."""
         if not partitions and not isinstance(step, AssignPartitions):
             self._finish(step, {})
             return
@@ -298,7 +299,7 @@ class Application:
         self._begin_callback(step, partitions)
 
     def _begin_callback(self, step: StepEffect, partitions: Partitions) -> None:
-        """Do what the user's callback does; `_return` ends it."""
+        """Begin the user's callback, which `_return` ends."""
         assert self.callback is not None
         behavior = self.behavior
         if isinstance(step, RevokePartitions) and behavior.commits_in_revoke:
@@ -307,14 +308,14 @@ class Application:
             self._wait_for_callback(behavior.callback_s)
 
     def _wait_for_callback(self, seconds: float) -> None:
-        """The callback returns after so many seconds."""
+        """Let the callback return after this number of seconds."""
         if seconds > 0:
             self.process.simulation.after(seconds, self._guarded(self._return))
         else:
             self._return()
 
     def _take_commit(self, effect: CommitCompleted) -> None:
-        """A commit is over: its waiter continues, also inside a callback."""
+        """Handle the end of a commit: the thread that waits for it continues, also inside a callback."""
         for partition, error in effect.errors.items():
             if error is None and partition in self.held:
                 self.committed[partition] = effect.offsets[partition].offset
@@ -326,12 +327,12 @@ class Application:
             callback.awaits_commit = None
             self._callback_committed(effect)
 
-    def _callback_committed(self, effect: CommitCompleted) -> None:  # noqa: ARG002 - for others
-        """The commit that a callback waits for is over."""
+    def _callback_committed(self, effect: CommitCompleted) -> None:  # noqa: ARG002 - subclasses use it
+        """Let the callback return after its commit has ended."""
         self.process.simulation.after(self.behavior.callback_s, self._guarded(self._return))
 
     def _return(self) -> None:
-        """The callback returns, or raises."""
+        """Let the callback return or raise."""
         callback = self.callback
         if callback is None:
             return
@@ -372,14 +373,14 @@ class Application:
         self._continue(failed=fails)
 
     def _continue(self, *, failed: bool) -> None:
-        """A callback has returned, or raised: its exception comes out of poll, and the application polls again."""
+        """Continue after a callback: poll raises its exception, and the application polls again."""
         if self.is_leaving:
             self.process.simulation.after(0.0, self._guarded(self.work))
         else:
             self.poll_after(self.behavior.think_s if failed else 0.0, is_in_poll=not failed)
 
     def _take(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Hold these partitions from their start offsets on."""
+        """Hold these partitions, and read them from their start offsets on."""
         self.held |= offsets
         self.committed |= offsets
 

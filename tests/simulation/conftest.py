@@ -1,6 +1,6 @@
-"""Coordinators under test: the simulated ones with each version's rules, and real brokers', marked integration.
+"""Coordinators under test: simulated coordinators with the rules of each version, and real brokers (integration).
 
-The gate has the newest broker; `python -m tests --full` also has the oldest.
+The gate tests the newest broker; `python -m tests --full` also tests the oldest broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.versions import NEWEST, OLDEST
 if TYPE_CHECKING:
     from consumer_membership.testing.coordinators.coordinator import GroupCoordinator
 
-#: How many members fill a small group.
+#: The number of members that fills a small group.
 SMALL = 2
 
 _REAL = (
@@ -33,7 +33,7 @@ _REAL = (
 _CONSUMER_RULES: Mapping[str, Rules] = {"4.0": RULES_4_0, "4.2": RULES_4_2, "4.4": RULES_4_4}
 _CONSUMER = (*_CONSUMER_RULES, *_REAL)
 _CLASSIC = ("simulated", *_REAL)
-#: The sessions that `SHORT_SESSIONS` allows, and devbroker's delay.
+#: The shortest session that `SHORT_SESSIONS` allows, and the initial delay of devbroker.
 _CLASSIC_RULES = ClassicRules(initial_rebalance_delay_s=0.0, min_session_timeout_s=1.0)
 
 
@@ -44,7 +44,7 @@ def _under_test(
     simulated: Callable[[RulesT], GroupCoordinator],
     kind: Mapping[str, str] | None = None,
 ) -> Iterator[CoordinatorUnderTest[RulesT]]:
-    """The coordinator that the fixture's parameter names, with these rules; a real one's broker is of this kind."""
+    """Provide the coordinator of the fixture's parameter: simulated with these rules, or a real broker of this kind."""
     if request.param not in (NEWEST, OLDEST):
         yield SimulatedCoordinator(simulated(rules), rules)
         return
@@ -62,21 +62,21 @@ def _consumer_rules(version: str) -> Rules:
 
 @pytest.fixture(params=_CONSUMER)
 def consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
-    """A coordinator of groups of the consumer protocol; sessions end in no test."""
+    """Provide a coordinator of consumer protocol groups whose sessions do not end within a test."""
     with _under_test(request, _consumer_rules(request.param), ConsumerCoordinator) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CONSUMER)
 def brief_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
-    """A coordinator of groups of the consumer protocol whose sessions end within a test."""
+    """Provide a coordinator of consumer protocol groups whose sessions end within a test."""
     with _under_test(request, _consumer_rules(request.param), ConsumerCoordinator, SHORT_SESSIONS) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CONSUMER)
 def small_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
-    """A coordinator of groups of the consumer protocol that are full with two members."""
+    """Provide a coordinator of consumer protocol groups that are full with two members."""
     rules = replace(_consumer_rules(request.param), max_size=SMALL)
     with _under_test(request, rules, ConsumerCoordinator, TWO_MEMBERS) as sut:
         yield sut
@@ -84,21 +84,21 @@ def small_consumer(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderT
 
 @pytest.fixture(params=_CLASSIC)
 def classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
-    """A coordinator of classic groups, which do not wait for a second member."""
+    """Provide a coordinator of classic groups, which do not wait for a second member."""
     with _under_test(request, _CLASSIC_RULES, ClassicCoordinator, SHORT_SESSIONS) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CLASSIC)
 def small_classic(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[ClassicRules]]:
-    """A coordinator of classic groups that are full with two members."""
+    """Provide a coordinator of classic groups that are full with two members."""
     with _under_test(request, replace(_CLASSIC_RULES, max_size=SMALL), ClassicCoordinator, TWO_MEMBERS) as sut:
         yield sut
 
 
 @pytest.fixture(params=_CONSUMER)
 def either(request: pytest.FixtureRequest) -> Iterator[CoordinatorUnderTest[Rules]]:
-    """A coordinator of groups of both protocols, which converts no group that has members."""
+    """Provide a coordinator for groups of both protocols, which does not convert groups with members."""
 
     def simulated(rules: Rules) -> EitherCoordinator:
         return EitherCoordinator(rules, _CLASSIC_RULES)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 _P = PredecessorState
-#: Sums of times are not exact.
+#: A tolerance, because sums of floating-point times are not exact.
 _ROUNDING_S = 1e-9
 
 
@@ -55,7 +55,7 @@ class HandOvers:
         self._seen: dict[Process, _Seen] = {}
         #: The process and the time of each release, until another member joins with the id.
         self._released: dict[str, tuple[Process, Instant]] = {}
-        #: How often a holder released its id for a successor, and how often another process joined with it in time.
+        #: How often a holder released its id for a successor, and how often another process joined with the id in time.
         self.requested = 0
         self.completed = 0
         #: The processes that released their id for a successor although an older process held an id.
@@ -138,7 +138,7 @@ class HandOvers:
         seen.state = predecessor.state
 
     def _has_older_holder(self, process: Process) -> bool:
-        """Whether an older process holds an id; start times are compared in milliseconds, as in member ids."""
+        """Return whether an older process holds an id; start times are compared in milliseconds, as in member ids."""
         live = (one for one in self._simulation.live_processes if not one.application.is_leaving)
         holders = (one.started_at for one in live if one.state is MemberState.STABLE)
         oldest_at = min(holders, default=process.started_at)

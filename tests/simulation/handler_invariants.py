@@ -48,12 +48,12 @@ _KEYS = (HOT, HOT, b"rare", None, HOT, HOT, SLOW, HOT, None, b"other")
 
 
 def exists(partition: TopicPartition, offset: int) -> bool:
-    """Whether the log has a record at this offset."""
+    """Return whether the log has a record at this offset."""
     return (offset + partition.partition) % 7 not in (3, 4)
 
 
 def key_of(partition: TopicPartition, offset: int) -> bytes | None:
-    """The key of the record at this offset."""
+    """Return the key of the record at this offset."""
     return _KEYS[(offset + 3 * partition.partition) % len(_KEYS)]
 
 
@@ -95,7 +95,7 @@ class PartitionOwnership:
     overtaken: dict[object, set[object]] = field(default_factory=lambda: defaultdict(set))
     #: The partitions that had a turn while this partition waited.
     others: set[TopicPartition] = field(default_factory=set)
-    #: The offsets whose handlers run, and those that wait for their next attempt.
+    #: The offsets whose handlers run, and the offsets that wait for their next attempt.
     running: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     #: The end of the records that this or an earlier owner received.
@@ -113,7 +113,7 @@ class PartitionOwnership:
         return f"{self.process.name}: {self.partition.topic}-{self.partition.partition}"
 
     def lane(self, offset: int) -> object:
-        """The lane of the record at this offset. Records of the same lane run one after the other."""
+        """Return the lane of the record at this offset. Records of the same lane run one after the other."""
         match self.order:
             case ProcessingOrder.KEY:
                 return key_of(self.partition, offset)
@@ -123,12 +123,12 @@ class PartitionOwnership:
                 return offset
 
     def before(self, offset: int) -> Iterator[int]:
-        """The earlier unfinished records in the lane of this record."""
+        """Return the earlier unfinished records in the lane of this record."""
         lane = self.lane(offset)
         return (one for one in takewhile(offset.__gt__, self.in_hand) if self.lane(one) == lane)
 
     def ready(self) -> dict[object, int]:
-        """The lanes that wait for their turn, each with its first record."""
+        """Return the lanes that wait for their turn, each with its first record."""
         busy = {self.lane(offset) for offset in self.running | self.waiting}
         first: dict[object, int] = {}
         for offset in () if self.is_closing else self.in_hand:
@@ -153,8 +153,8 @@ class HandlerInvariants:
 
     Args:
         now: Returns the time.
-        exists: Whether a partition exists.
-        is_excused: Whether a process was excluded from the group and cannot know it.
+        exists: Returns whether a partition exists.
+        is_excused: Returns whether a process was excluded from the group and cannot know it.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class HandlerInvariants:
         return sum(times > 1 for counts in self.finished.values() for times in counts.values())
 
     def ownership(self, process: Owner, partition: TopicPartition) -> PartitionOwnership:
-        """The current ownership of a partition by this process."""
+        """Return the current ownership of a partition by this process."""
         return self._ownerships[process, partition]
 
     # ---- ownership ----
@@ -351,7 +351,7 @@ class HandlerInvariants:
             ownership.due.update(dict.fromkeys(offsets, again_at))
 
     def owned(self, process: Owner) -> Iterable[PartitionOwnership]:
-        """The current ownerships of this process."""
+        """Return the current ownerships of this process."""
         return [ownership for (owner, _), ownership in self._ownerships.items() if owner is process]
 
     def has_free_worker(self, process: Owner) -> None:
@@ -400,7 +400,7 @@ class HandlerInvariants:
             check(not lost, f"a commit of {at} for {partition} forgets the finished {lost} of {before}")
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions that have a record before its end that the committed offset does not cover."""
+        """Return the partitions that have a record before their end that the committed offset does not cover."""
         return [partition for partition, end in ends.items() if self._left(partition, end)]
 
     def check_end(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -38,6 +38,6 @@ class HelperGroup:
         return Refused(GROUP_AUTHORIZATION_FAILED)
 
     def move(self, node_id: int, now: Instant, loading_s: float) -> None:
-        """Let another node be its coordinator."""
+        """Make another node its coordinator."""
         self.former_node = self.node_id
         self._coordinator.move(node_id, now, loading_s)

@@ -84,11 +84,11 @@ class Ledger:
             counts[offset] += 1
 
     def end(self, partition: TopicPartition) -> int:
-        """The offset after the last delivered record."""
+        """Return the offset after the last delivered record."""
         return len(self.counts[self._simulation.by_id(partition)])
 
     def prefix(self, partition: TopicPartition) -> int:
-        """The offset before which every record was delivered at least once."""
+        """Return the offset before which every record was delivered at least once."""
         key = self._simulation.by_id(partition)
         counts, prefix = self.counts[key], self._prefix[key]
         while prefix < len(counts) and counts[prefix]:
@@ -115,7 +115,7 @@ class _Record:
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
     #: For each subscription time of this process and each holder that it released: when the application of the holder
-    #: had subscribed, as of the first release.
+    #: had subscribed before the first release.
     taken_over: dict[tuple[Instant, str], Instant] = field(default_factory=dict)
 
 
@@ -146,11 +146,11 @@ class Invariants:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
     def beats_of(self, process: Process) -> int:
-        """How many heartbeats a process has sent, without leaves."""
+        """Return the number of heartbeats that a process has sent, without leaves."""
         return self._records[process].heartbeat_count
 
     def is_excused(self, process: object) -> bool:
-        """Whether other processes may hold this process's partitions without its knowledge."""
+        """Return whether other processes may hold this process's partitions without its knowledge."""
         return any(record.invariants.is_excused for one, record in self._records.items() if one is process)
 
     # ---- the application ----
@@ -243,9 +243,10 @@ class Invariants:
                     pass
 
     def _was_released_by_another(self, member_id: str) -> bool:
-        """Whether a process that takes over the instance id sent the leave, and the member does not know it.
+        """Return whether a process that takes over the instance id sent the leave, unknown to the member.
 
-        The coordinator assigns at once what the member had to revoke (KIP-848, a leave with epoch -2).
+        The coordinator immediately assigns the partitions that the member had to revoke (KIP-848, a leave with epoch
+        -2).
         """
         return any(process.state is not MemberState.UNSUBSCRIBING for process, _ in self._of(member_id))
 
@@ -354,7 +355,7 @@ class Invariants:
         check(later_s <= NEWEST_FOR_S, message)
 
     def _asked_later_s(self, process: Process, holder: str) -> float:
-        """How much later than this process the holder had subscribed, as of the first release by this process."""
+        """Return how many seconds later than this process the holder had subscribed before it was first released."""
         taken_over = self._records[process].taken_over
         asked_at = next(
             (one.asked_at for one in self._simulation.processes if holder in one.member_ids), process.asked_at

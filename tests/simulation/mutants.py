@@ -58,7 +58,7 @@ _PLACES: Mapping[type, str] = {
 
 
 def made_with(mutant: type) -> Callable[..., MemberCore]:
-    """Return a factory of members in which this mutant replaces a part; mutants that are members are returned as is."""
+    """Return a factory of members in which this mutant replaces a part, or a mutant that is itself a member."""
     if issubclass(mutant, MemberCore):
         return mutant
     place = next(name for kind, name in _PLACES.items() if issubclass(mutant, kind))
@@ -84,7 +84,7 @@ class WritesAtOnce(Outbox):
         return Outbox().enter(broker, begin, is_join=is_join, is_leave=is_leave)
 
 
-# ---- steps and commits, whatever the protocol ----
+# ---- steps and commits, in both protocols ----
 
 
 class _Finishes(MemberCore):
@@ -189,7 +189,7 @@ class AdoptsAnyEpoch(ConsumerProtocol):
     """Adopts the epoch from a late answer to a leave (KAFKA-19335)."""
 
     def handle(self, event: ProtocolEvent) -> MembershipEnd | None:
-        """Take the epoch of each answer."""
+        """Adopt the epoch of any answer to a leave, even if it is late."""
         conclusion = super().handle(event)
         if isinstance(event, HeartbeatAnswered) and event.member_epoch < 0:
             self.member_epoch = event.member_epoch
@@ -200,7 +200,7 @@ class LeavesOutWhatIsBeingAssigned(Reconciler):
     """Omits partitions whose on_assign still runs from the owned partitions of a full heartbeat."""
 
     def claims(self) -> Assignment:
-        """Only the owned partitions."""
+        """Return only the owned partitions."""
         return frozenset(self._ownership.owned)
 
 
@@ -223,7 +223,7 @@ class RepeatsBare(Heartbeats):
 
 
 class TakesBack(InstanceClaim):
-    """Takes its instance id back from the member that took it over."""
+    """Takes its instance id back from the member that had taken it over."""
 
     def begin(self, *, subscribed_at: Instant | None) -> None:  # noqa: ARG002
         """Act as if the application had subscribed just now."""

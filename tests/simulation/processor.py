@@ -1,8 +1,8 @@
-"""A double of `processing.Processor` in virtual time: an application whose records are handled beside its polls.
+"""A fake of `processing.Processor` in virtual time: an application that handles records concurrently with its polls.
 
-Its decisions are made by the real `Scheduler`, `UnfinishedOffsets`, `decode` and `RetryPolicy`. The double keeps the
-order contract of the poll loop and of the workers: it admits the records of a poll, runs as many tasks as there are
-workers, and in on_revoke drains, ignores what still runs, commits, and returns.
+The real `Scheduler`, `UnfinishedOffsets`, `decode` and `RetryPolicy` make its decisions. The fake keeps the order
+contract of the poll loop and of the workers: it admits the records of a poll, and runs as many tasks as there are
+workers. In on_revoke it waits for running handlers (drain), ignores handlers that still run, commits, and returns.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from tests.simulation.handler_invariants import SLOW, PartitionOwnership, exists
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-#: Less than the coordinator's rebalance timeout, with the time for a commit.
+#: With the time for a commit, this is less than the coordinator's rebalance timeout.
 DRAIN_TIMEOUT_S = 1.5
 HANDLER_TIMEOUT_S = 2.5
 COMMIT_INTERVAL_S = 0.5
-#: So much metadata describes the records that a run may have in hand, whatever is finished.
+#: A metadata length that can describe any set of finished records of a run.
 ENOUGH_METADATA = 4096
-#: The time until a broker has a dead letter.
+#: The time in which a broker stores a dead letter.
 DEAD_LETTER_S = 0.05
 
 
-class Temporary(Exception):  # noqa: N818 - the handler reports it
+class Temporary(Exception):  # noqa: N818 - handlers raise it, and it is no failure of the test
     """The next attempt may succeed."""
 
 
-class Permanent(Exception):  # noqa: N818 - the handler reports it
+class Permanent(Exception):  # noqa: N818 - handlers raise it, and it is no failure of the test
     """No attempt succeeds."""
 
 
@@ -66,7 +66,7 @@ POLICY = RetryPolicy.from_argument(
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The deciding parts of a processor; a mutant replaces one of them."""
+    """The parts of a processor that make decisions; a mutant replaces one of these parts."""
 
     scheduler: type[Scheduler] = Scheduler
     offsets: type[UnfinishedOffsets] = UnfinishedOffsets
@@ -74,13 +74,13 @@ class Parts:
 
     @property
     def name(self) -> str:
-        """The names of the parts that are not the real ones."""
+        """The names of the replaced parts."""
         pairs = zip(astuple(self), astuple(Parts()), strict=True)
         return " ".join(part.__name__ for part, real in pairs if part is not real)
 
 
 class Kind(Enum):
-    """What runs the handlers: THREADS cannot be cancelled, COROUTINES can."""
+    """The kind of handlers: COROUTINES can be cancelled, THREADS cannot."""
 
     THREADS = auto()
     COROUTINES = auto()
@@ -88,7 +88,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a processor, and the probabilities with which an attempt of a handler fails or does not end."""
+    """The options of a processor, and the probabilities that a handler call fails or does not end."""
 
     order: ProcessingOrder = ProcessingOrder.KEY
     kind: Kind = Kind.COROUTINES
@@ -134,7 +134,7 @@ class Record:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call of the handler; a call that is over was cancelled, or has ended."""
+    """One call of the handler; `is_over`: it was cancelled, or has ended."""
 
     task: Task
     is_over: bool = False
@@ -142,7 +142,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Drain:
-    """A revocation in progress: of these partitions."""
+    """A revocation of these partitions that is in progress."""
 
     partitions: Partitions
     is_committing: bool = False
@@ -166,7 +166,7 @@ class ProcessorApplication(Application):
             max_batch=options.max_batch,
             max_wait_s=options.max_wait_s,
         )
-        #: How much metadata the broker accepts, as far as it is known.
+        #: The metadata length that the broker accepts, as far as the processor knows.
         self.limit = options.metadata_limit
         self.paused: set[TopicPartition] = set()
         self._invariants = process.simulation.handler_invariants
@@ -175,7 +175,7 @@ class ProcessorApplication(Application):
         #: The committed offsets that on_assign read.
         self._found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
         self._commits_at: Instant = 0.0
-        #: The periodic commit without an answer.
+        #: The number of the periodic commit that has no answer yet.
         self._pending: int | None = None
         self._wakes_at: Instant | None = None
 
@@ -214,12 +214,12 @@ class ProcessorApplication(Application):
             self.scheduler.admit(cast("list[Message]", records), self.now)
 
     def _available(self, partition: TopicPartition) -> int:
-        """How many records a poll returns: without new ones, those that an earlier owner left behind."""
+        """Return the number of records of a poll; in an idle simulation, only records that earlier owners received."""
         simulation, count = self.process.simulation, self.behavior.batch
         return min(count, simulation.ledger.end(partition) - self.held[partition]) if simulation.is_idle else count
 
     def _end_overdue(self) -> None:
-        """Cancel the handlers beyond their timeout; one that cannot be cancelled ends the processor."""
+        """Cancel the handlers that exceed their timeout; a handler that cannot be cancelled ends the processor."""
         for task in self.scheduler.overdue(self.now, HANDLER_TIMEOUT_S):
             if self.options.kind is Kind.COROUTINES:
                 task.is_cancelled = True
@@ -228,19 +228,19 @@ class ProcessorApplication(Application):
                 self._fail()
 
     def _fail(self) -> None:
-        """Stop intake; the supervisor closes the processor, which drains and commits, and starts another one."""
+        """Stop the intake; the supervisor then replaces this processor, which drains and commits when it is closed."""
         self._close(self.held)
         self.process.failed = True
 
     def _close(self, partitions: Collection[TopicPartition]) -> None:
-        """Start nothing more of these partitions."""
+        """Start no more handlers for these partitions."""
         self._invariants.closing(self.process, partitions)
         self.scheduler.close(partitions)
 
     # ---- workers ----
 
     def _start_tasks(self) -> None:
-        """Have each free worker take a task; disowned ones occupy none, because their worker is replaced."""
+        """Give each free worker a task; disowned tasks occupy no worker, because their worker is replaced."""
         while len(self.scheduler.running) < self.options.concurrency:
             task = self.scheduler.take(self.now)
             if task is None:
@@ -260,7 +260,7 @@ class ProcessorApplication(Application):
         self._later(seconds, lambda: self._end(call, error))
 
     def _drawn(self, task: Task) -> tuple[float, Exception | None]:
-        """How long this attempt takes, and how it ends."""
+        """Draw the duration of this attempt, and its error or None."""
         simulation, options = self.process.simulation, self.options
         chance = simulation.random.random
         seconds = 0.3 * chance() ** 2
@@ -278,7 +278,7 @@ class ProcessorApplication(Application):
         return seconds, None
 
     def _end(self, call: _Call, error: Exception | None) -> None:
-        """A call ends, or is cancelled."""
+        """Handle the end or the cancellation of a call."""
         if call.is_over:
             return
         call.is_over = True
@@ -288,7 +288,7 @@ class ProcessorApplication(Application):
             self._fail_attempt(call, error)
 
     def _finish_task(self, task: Task) -> None:
-        """The records of a task are handled, or in the dead letters."""
+        """Finish a task whose records are handled, or are in the dead letter topic."""
         del self._calls[task]
         if not task.is_disowned:
             self._invariants.finished_in(self._ownership(task), offsets_of(task))
@@ -296,7 +296,7 @@ class ProcessorApplication(Application):
         self._go_on()
 
     def _fail_attempt(self, call: _Call, error: Exception) -> None:
-        """The next attempt, each record of a batch alone, the dead letters, or the end of the processor."""
+        """Handle a failed attempt: retry, split the batch, write dead letters, or end the processor."""
         task = call.task
         delay = POLICY.after(task.attempt, error, self.now - task.first_at)
         is_split = delay is None and len(task.records) > 1
@@ -344,7 +344,7 @@ class ProcessorApplication(Application):
                 assert_never(step)
 
     def _read_committed(self, partitions: Partitions) -> None:
-        """Read the committed offsets with their metadata, as `Consumer.committed` does, and return from on_assign."""
+        """Read the committed offsets with metadata, as `Consumer.committed` does, and then return from on_assign."""
         group_id = self.process.settings.group_id
         answer = self.process.simulation.coordinator.answer(group_id, Fetch(partitions=partitions), self.now)
         if isinstance(answer, Fetched):
@@ -372,7 +372,7 @@ class ProcessorApplication(Application):
                 self._close([partition])
 
     def _cut_short(self, drain: _Drain) -> None:
-        """The time for running handlers is over: cancel them, or ignore their results."""
+        """At the end of the drain timeout, cancel the running handlers or ignore their results."""
         if drain.is_committing:
             return
         for task in self.scheduler.running_of(drain.partitions):
@@ -383,13 +383,13 @@ class ProcessorApplication(Application):
         self._commit_revoked(drain)
 
     def _cancel(self, task: Task) -> None:
-        """A cancelled coroutine ends at once; its record stays unfinished."""
+        """Cancel a coroutine, which ends immediately; its record stays unfinished."""
         self._calls.pop(task).is_over = True
         self._invariants.failed_in(self._ownership(task), offsets_of(task), self.now)
         self.scheduler.retry(task, self.now, TimeoutError("cancelled"))
 
     def _commit_revoked(self, drain: _Drain) -> None:
-        """Commit; the callback returns when the commit is over."""
+        """Commit; the callback returns when the commit has ended."""
         assert self.callback is not None
         drain.is_committing = True
         self.callback.awaits_commit = self.commit(drain.partitions)
@@ -397,7 +397,7 @@ class ProcessorApplication(Application):
             self._revoked(drain, is_clean=True)
 
     def _callback_committed(self, effect: CommitCompleted) -> None:
-        """The commit of a revocation is over: try again with less metadata, or return from on_revoke."""
+        """After the commit of a revocation, commit again with less metadata, or return from on_revoke."""
         drain = self._drain
         assert drain is not None
         errors = {error.code for error in effect.errors.values() if error is not None}
@@ -415,7 +415,7 @@ class ProcessorApplication(Application):
         self._return()
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
-        """Give partitions up."""
+        """Release partitions."""
         self._disowned(self.scheduler.release(partitions), partitions)
         for partition in partitions:
             self._invariants.released(self.process, partition)
@@ -423,7 +423,7 @@ class ProcessorApplication(Application):
         self._start_tasks()
 
     def _disowned(self, tasks: list[Task], partitions: Collection[TopicPartition]) -> None:
-        """The results of these tasks are ignored, and coroutines end."""
+        """Ignore the results of these tasks, and end coroutines."""
         for partition in partitions:
             of_partition = [task for task in tasks if task.owned.partition == partition]
             offsets = [offset for task in of_partition for offset in offsets_of(task)]
@@ -451,7 +451,7 @@ class ProcessorApplication(Application):
         super()._take_commit(effect)
 
     def _shrink(self) -> None:
-        """The broker accepts less metadata than was configured: halve the limit."""
+        """Halve the metadata limit, because the broker accepts less metadata than configured."""
         self.limit //= 2
         self._invariants.limited(self.process)
         for owned in self.scheduler.partitions.values():

@@ -22,25 +22,25 @@ def takes_one_too_many_for_finished(metadata: str | None, committed: int) -> Fin
 
 
 def decodes_one_higher(metadata: str | None, committed: int) -> FinishedOffsets | None:
-    """Decode the end of the finished offsets one too high."""
+    """Decode an end of the finished offsets that is one too high."""
     finished = decode(metadata, committed)
     return None if finished is None else replace(finished, high=finished.high + 1)
 
 
 def decodes_nothing(metadata: str | None, committed: int) -> None:
-    """Forget what the earlier owner finished."""
+    """Forget the records that the earlier owner finished."""
 
 
 # ---- UnfinishedOffsets ----
 
 
 class CommitsTheHighestFinished(UnfinishedOffsets):
-    """Commits the offset after the highest finished record, and not the first unfinished one."""
+    """Commits the offset after the highest finished record instead of the first unfinished offset."""
 
     __slots__ = ()
 
     def to_commit(self) -> OffsetAndMetadata | None:
-        """Commit too much."""
+        """Commit beyond unfinished records."""
         at = super().to_commit()
         return None if at is None else replace(at, offset=max(at.offset, self._high))
 
@@ -51,7 +51,7 @@ class CommitsWithoutMetadata(UnfinishedOffsets):
     __slots__ = ()
 
     def to_commit(self) -> OffsetAndMetadata | None:
-        """Leave the metadata out."""
+        """Omit the metadata."""
         at = super().to_commit()
         return None if at is None else replace(at, metadata="")
 
@@ -69,7 +69,7 @@ class AdmitsFinishedRecords(UnfinishedOffsets):
 
 
 class StartsWithoutSpace(UnfinishedOffsets):
-    """Starts each record, whether or not the metadata can describe it."""
+    """Starts each record, even if the metadata cannot describe it."""
 
     __slots__ = ()
 
@@ -80,12 +80,12 @@ class StartsWithoutSpace(UnfinishedOffsets):
 
 
 class TakesAllForCommitted(UnfinishedOffsets):
-    """Takes a commit for one of everything that has finished since it was made."""
+    """Treats a commit as if it contained all records that have finished since it was sent."""
 
     __slots__ = ()
 
     def committed(self, offset: OffsetAndMetadata) -> None:
-        """Note what would be committed now."""
+        """Record the current offsets as committed."""
         super().committed(self.to_commit() or offset)
 
 
@@ -95,7 +95,7 @@ class CommitsOneTooMuch(UnfinishedOffsets):
     __slots__ = ()
 
     def to_commit(self) -> OffsetAndMetadata | None:
-        """Commit one more."""
+        """Commit an offset that is one too high."""
         at = super().to_commit()
         return None if at is None else replace(at, offset=at.offset + 1)
 
@@ -104,7 +104,7 @@ class CommitsOneTooMuch(UnfinishedOffsets):
 
 
 class UnlocksTheLaneDuringRetries(Scheduler):
-    """Runs the next records of a lane while a failed one waits for its next attempt."""
+    """Runs the next records of a lane while a failed record waits for its next attempt."""
 
     def retry(self, task: Task, at: Instant, error: BaseException) -> bool:
         """Unlock the lanes."""
@@ -118,7 +118,7 @@ class RunsRetriesAtOnce(Scheduler):
     """Begins the next attempt without a wait."""
 
     def retry(self, task: Task, at: Instant, error: BaseException) -> bool:
-        """Begin in the past."""
+        """Set the time of the next attempt to the beginning of the run."""
         return super().retry(task, 0.0 * at, error)
 
 
@@ -143,18 +143,18 @@ class RunsTheNewestFirst(Scheduler):
 
 
 class KeepsRunningAfterTheDrain(Scheduler):
-    """Accepts results of handlers that still run when the time of the revocation is over."""
+    """Accepts the results of handlers that still run after the timeout of the revocation."""
 
     def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:  # noqa: ARG002
-        """Disown nothing."""
+        """Disown no task."""
         return []
 
 
 class ForgetsWhatRuns(Scheduler):
-    """Does not report the records whose handlers still run when a partition is given up."""
+    """Does not report the records whose handlers still run when their partition is released."""
 
     def disown(self, partitions: Iterable[tuple[str, int]]) -> list[Task]:
-        """Report nothing."""
+        """Report no task."""
         super().disown(partitions)
         return []
 
@@ -163,14 +163,14 @@ class StartsDuringRevocations(Scheduler):
     """Starts the queued records of a partition that is being revoked."""
 
     def close(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Close nothing."""
+        """Close no partition."""
 
 
 class RetriesAfterRevocations(Scheduler):
-    """Keeps the attempts that wait for their time when their partition is revoked."""
+    """Keeps the pending attempts of a partition that is revoked."""
 
     def close(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Put them back."""
+        """Add the pending attempts again."""
         retries = list(self._retries)
         super().close(partitions)
         for task in retries:
@@ -179,17 +179,17 @@ class RetriesAfterRevocations(Scheduler):
 
 
 class NeverWakesHeldLanes(Scheduler):
-    """Forgets the lanes that waited for space in the metadata."""
+    """Forgets the lanes that wait for space in the metadata."""
 
     def _resume_held(self, owned: OwnedPartition, now: Instant) -> None:
         pass
 
 
 class IsNeverFull(Scheduler):
-    """Accepts records without a bound."""
+    """Accepts records without a limit."""
 
     def pause_full(self) -> list[TopicPartition]:
-        """Pause nothing."""
+        """Pause no partition."""
         return []
 
 
@@ -197,22 +197,22 @@ class NeverHasSpaceAgain(Scheduler):
     """Never resumes a partition that was full."""
 
     def resume_spacious(self) -> list[TopicPartition]:
-        """Resume nothing."""
+        """Resume no partition."""
         return []
 
 
 class TakesCommitsForDone(Scheduler):
-    """Takes a commit for done when it is sent, so that a failed one is never repeated."""
+    """Treats a commit as successful when it is sent, so that a failed commit is never repeated."""
 
     def commits(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Note the offsets at once."""
+        """Record the offsets as committed immediately."""
         offsets = super().commits(partitions)
         self.committed(offsets)
         return offsets
 
 
 class PrefersTheBusyLane(Scheduler):
-    """Gives the lane that has just ended the next turn."""
+    """Gives the next turn to the lane that had the last turn."""
 
     def _make_ready(self, owned: OwnedPartition, lane: Lane, now: Instant) -> None:
         super()._make_ready(owned, lane, now)
@@ -220,7 +220,7 @@ class PrefersTheBusyLane(Scheduler):
 
 
 class PrefersTheBusyPartition(Scheduler):
-    """Gives the partition that had a turn the next one, while it has ready lanes."""
+    """Gives the next turn to the partition that had the last turn, while it has ready lanes."""
 
     def _enter(self, owned: OwnedPartition, now: Instant) -> None:
         was_in_turn = owned.is_in_turn
@@ -233,16 +233,16 @@ class SplitsInDisorder(Scheduler):
     """Puts the records of a failed batch back in the wrong order."""
 
     def split(self, task: Task, now: Instant) -> bool:
-        """Reverse them."""
+        """Reverse the records of the batch."""
         task.records = task.records[::-1]
         return super().split(task, now)
 
 
 class ForgetsSplitRecords(Scheduler):
-    """Has the records of a split batch wait with their lane for space in the metadata."""
+    """Lets the records of a split batch wait with their lane for space in the metadata."""
 
     def split(self, task: Task, now: Instant) -> bool:
-        """Hold the lane that was held."""
+        """Hold the lane again that was held before."""
         owned = task.owned
         held = list(owned.held)
         is_split = super().split(task, now)
@@ -252,17 +252,17 @@ class ForgetsSplitRecords(Scheduler):
 
 
 class KeepsTruncatedRecords(Scheduler):
-    """Keeps the records in hand that a consumer receives again after its log was truncated and written again."""
+    """Keeps unfinished records that a consumer receives again after its log was truncated and written again."""
 
     def _restart(self, owned: OwnedPartition, offset: int, now: Instant) -> None:
         pass
 
 
 class CountsNoAttempts(Scheduler):
-    """Tries a record again and again as if it were the first time."""
+    """Treats each attempt of a record as its first attempt."""
 
     def take(self, now: Instant) -> Task | None:
-        """Forget the former attempts."""
+        """Forget the earlier attempts."""
         task = super().take(now)
         if task is not None:
             task.attempt = 1

@@ -50,7 +50,7 @@ class Processing:
 
     orders: tuple[ProcessingOrder, ...] = tuple(ProcessingOrder)
     kinds: tuple[Kind, ...] = tuple(Kind)
-    #: How many characters of metadata the processor may write, and how many the broker accepts.
+    #: The number of metadata characters that the processor may write, and the number that the broker accepts.
     metadata_limits: tuple[int, ...] = (4096, 4096, 20)
     broker_limits: tuple[int, ...] = (4096,)
     has_dead_letters: tuple[bool, ...] = (True, True, False)
@@ -75,7 +75,7 @@ _MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between pol
 #: A broker that notices the new subscription of a returning static member of a classic group (KAFKA-12759, open).
 _CLASSIC = ClassicRules(initial_rebalance_delay_s=0.2, sees_returning_subscriptions=True)
 _REVOCATIONS = {"scale": 4}
-#: Actions that end an ownership without on_revoke, or late.
+#: Actions that end an ownership without on_revoke, or with a late on_revoke.
 _ENDS = {"crash": 3, "stop polling": 1, "pause between polls": 2, "remove": 1, "move coordinator": 1}
 #: The faults of a process before, during or after a hand-over.
 _HAND_OVER_FAULTS = (
@@ -149,7 +149,7 @@ PROFILES: Mapping[str, Profile] = {
             is_static=True,
             inbox_delay_s=0.05,
         ),
-        # No topic is deleted: a member that looks up start offsets in a deleted topic waits for the next rebalance.
+        # This profile deletes no topic: a member that looks up start offsets in a deleted topic waits for a rebalance.
         Profile(
             name="classic",
             rules=(_CLASSIC,),

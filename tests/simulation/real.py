@@ -1,7 +1,7 @@
-"""A real broker's coordinator under test: each request is sent raw, over a connection of its own.
+"""The coordinator of a real broker under test: each request is sent without a client, on a separate connection.
 
-No client is involved: requests are written and answers are read with `wire.codec`, field by field, and nothing is
-negotiated or repeated. A connection for each request lets JoinGroup and SyncGroup wait beside each other.
+The test writes requests and reads responses with `wire.codec`, field by field. It negotiates no versions and repeats no
+request. With a connection for each request, several JoinGroup and SyncGroup requests can wait at the same time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: From this SyncGroup on, both sides name the protocol; a broker refuses one that does not.
+#: From this version on, SyncGroup contains the protocol type and name, and a broker rejects a request without them.
 _SYNC_WITH_PROTOCOL: Final = 5
 _SYNC_WITHOUT: Final = 4
 
@@ -70,7 +70,7 @@ class _Sent(NamedTuple):
 
 
 class RealCoordinator(CoordinatorUnderTest[RulesT]):
-    """The coordinator of a broker of one node. `close` ends its connections."""
+    """The coordinator of a broker with one node. `close` closes the connections."""
 
     def __init__(self, bootstrap_servers: str, rules: RulesT) -> None:
         super().__init__(unique("rules"), rules, _topic_of(bootstrap_servers))
@@ -78,7 +78,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
         self._sent: dict[Key, _Sent] = {}
 
     def close(self) -> None:
-        """Close the connections of requests without an answer."""
+        """Close the connections of requests without a response."""
         for sent in self._sent.values():
             sent.connection.close()
 
@@ -88,33 +88,33 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
         self._sent[key] = _Sent(request, call, _opened(self.bootstrap_servers, call))
 
     def has_answer(self, key: Key) -> bool:
-        """Whether bytes of the answer are here."""
+        """Return whether bytes of the response have arrived."""
         return bool(select.select([self._sent[key].connection], [], [], 0)[0])
 
     def receive(self, key: Key) -> Answer:
-        """Read the answer."""
+        """Read the response."""
         sent = self._sent.pop(key)
         with sent.connection:
             return _answer_of(sent.request, _read(sent.connection, sent.call))
 
     def until(self, attempt: Callable[[], T]) -> T:
-        """Try again and again."""
+        """Call this repeatedly until it returns a true value."""
         return wait_until(attempt, f"what the test waits for in group {self.group_id}")
 
     def members(self) -> frozenset[str]:
-        """The ids of the group's members, which either of the two APIs tells."""
+        """Return the ids of the group's members, from ConsumerGroupDescribe or DescribeGroups."""
         group = self.described()
         if group.error_code:
             group = self._classic_group()
         return frozenset(member.member_id for member in group.members)
 
     def described(self) -> Message:
-        """The group as ConsumerGroupDescribe has it."""
+        """Return the group as ConsumerGroupDescribe describes it."""
         group: Message = _response_to(self.bootstrap_servers, _call_of(self.group_id, Describe())).groups[0]
         return group
 
     def state(self) -> str:
-        """The state of the classic group."""
+        """Return the state of the classic group."""
         return str(self._classic_group().group_state)
 
     def _classic_group(self) -> Message:
@@ -123,11 +123,11 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
         return group
 
     def create_topic(self, partitions: int) -> Topic:
-        """Create another topic, which the coordinator knows when this returns."""
+        """Create another topic, and wait until the coordinator knows it."""
         return _created(self.bootstrap_servers, unique("rules"), partitions)
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """Give a topic more partitions, which the coordinator knows when this returns."""
+        """Add partitions to a topic, and wait until the coordinator knows them."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_partitions([NewPartitions(topic.name, partitions)])[topic.name].result()
         return _known(self.bootstrap_servers, topic.name, partitions)
@@ -142,7 +142,7 @@ class RealCoordinator(CoordinatorUnderTest[RulesT]):
 
 @cache
 def _topic_of(bootstrap_servers: str) -> Topic:
-    """The rule tests' topic on this broker."""
+    """Create the topic of the rule tests on this broker, once."""
     return _created(bootstrap_servers, TOPIC, PARTITIONS)
 
 
@@ -152,7 +152,7 @@ def _created(bootstrap_servers: str, name: str, partitions: int) -> Topic:
 
 
 def _known(bootstrap_servers: str, name: str, partitions: int) -> Topic:
-    """Wait until the coordinator assigns all partitions of this topic: it learns of topics later than Metadata does."""
+    """Wait until the coordinator assigns all partitions of this topic, which Metadata contains earlier."""
     by_name = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": False}
     call = Call(Api.METADATA, 12, by_name | {"include_topic_authorized_operations": False})
 
@@ -174,7 +174,7 @@ def _known(bootstrap_servers: str, name: str, partitions: int) -> Topic:
 
 
 def _opened(bootstrap_servers: str, call: Call) -> socket.socket:
-    """A connection over which this was sent."""
+    """Open a connection, and send this request on it."""
     host, _, port = bootstrap_servers.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
     connection.sendall(encode(call, 1, "rules"))
@@ -182,7 +182,7 @@ def _opened(bootstrap_servers: str, call: Call) -> socket.socket:
 
 
 def _read(connection: socket.socket, call: Call) -> Message:
-    """The one answer that comes over this connection."""
+    """Read the only response on this connection."""
     with connection.makefile("rb") as answers:
         size = int.from_bytes(answers.read(SIZE_BYTES), "big")
         return decode(call.api, call.version, answers.read(size))
@@ -304,7 +304,7 @@ def _by_id(partitions: Iterable[TopicIdPartition]) -> list[Fields]:
     return [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in topics.items()]
 
 
-# ---- answers --------------------------------------------------------------------------------------------------------
+# ---- responses ------------------------------------------------------------------------------------------------------
 
 
 def _answer_of(request: Request, message: Message) -> Answer:
@@ -360,7 +360,7 @@ def _joined(message: Message) -> Joined | MemberIdRequired | Refused:
         assignor=message.protocol_name,
         leader_id=message.leader,
         members=tuple(members),
-        # Below version 9 nothing is skipped.
+        # Below version 9 no assignment is skipped.
         skip_assignment=getattr(message, "skip_assignment", False),
     )
 
@@ -383,7 +383,7 @@ def _fetched(group: Message) -> Fetched | Refused:
 
 
 def _rows(topics: Iterable[Message]) -> Iterator[tuple[TopicPartition, Message]]:
-    """What an answer has of each partition."""
+    """Yield each partition of a response with its fields."""
     for topic in topics:
         for one in topic.partitions:
             yield TopicPartition(topic.name, one.partition_index), one

@@ -221,7 +221,7 @@ class Run:
                 self.start(slot, 0.1)
 
     def _bound_s(self) -> float:
-        """The longest time in seconds that the group may take to settle after the faults."""
+        """Return the longest time in seconds that the group may take to settle after the faults."""
         timing = self.timing
         under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
         stale_members = timing.session_s if self.leaves_stale_members else 0.0
@@ -244,12 +244,12 @@ class Run:
         return simulation.now - since
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """The end of the received records of each partition."""
+        """Return the end of the received records of each partition."""
         simulation = self.simulation
         return {partition: simulation.ledger.prefix(partition) for partition in simulation.wanted}
 
     def _catch_up(self) -> None:
-        """Let the processors handle all records that excluded processors received; these may be far ahead."""
+        """Let the processors handle all records that excluded processors received; those may be many."""
         simulation = self.simulation
         simulation.is_idle = True
         until = simulation.now + CATCH_UP_S
@@ -354,7 +354,7 @@ class Run:
         )
 
     def _has_instance_id(self, slot: int) -> bool:
-        """Whether the process in this slot is a static member with a fixed instance id."""
+        """Return whether the process in this slot is a static member with a fixed instance id."""
         return self.profile.is_static and not self.is_pooled and not (self.profile.is_mixed and slot % 2)
 
     def start(self, slot: int, delay_s: float, *, is_additional: bool = False) -> None:

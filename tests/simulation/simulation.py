@@ -147,11 +147,11 @@ class Simulation:
         return process
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Whether this partition's topic exists."""
+        """Return whether this partition's topic exists."""
         return partition.topic in self.coordinator.topics
 
     def by_id(self, partition: TopicPartition) -> TopicIdPartition:
-        """The partition with the id of the current topic of that name."""
+        """Return the partition with the id of the current topic of that name."""
         return TopicIdPartition(self.coordinator.topics[partition.topic].topic_id, partition.partition)
 
     @property
@@ -257,7 +257,7 @@ class Simulation:
         self._trace.append((self.now, ("run", ""), text, ()))
 
     def trace(self) -> str:
-        """The latest events, oldest first."""
+        """Return the latest events as text, oldest first."""
         lines = []
         for moment, (name, state), event, effects in self._trace:
             lines.append(f"{moment:9.4f} {name:6} {state!s:13} {as_text(event)}")
@@ -283,12 +283,12 @@ class Simulation:
         return int(self.coordinator.groups[GROUP].epoch)
 
     def has_proof_of_death(self, member_id: str) -> bool:
-        """Whether the process of this member was killed, which is visible because all processes share a machine."""
+        """Return whether the process of this member was killed; all processes share a machine, which shows that."""
         return any(member_id in one.member_ids and one.is_killed for one in self.processes)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all members are STABLE, and each partition is fetched by exactly one of them."""
+        """Whether all members are STABLE, and exactly one member fetches each partition."""
         live = self.live_processes
         if any(process.state is not MemberState.STABLE for process in live if process.subscription):
             return False

@@ -1,7 +1,8 @@
-"""Deployments that start each new process before they end an old one, so that instance ids are handed over.
+"""Deployments that start each new process before they end an old process, so that instance ids are handed over.
 
-With fixed ids the new process gets the slot, and the id, of an old one, which ends when the id is handed over. With a
-pool it has a slot of its own; when it is ready, the oldest process is closed, as by a Deployment with maxSurge.
+With fixed ids, the new process has the slot and the id of an old process, which ends when the id is handed over. With a
+pool, the new process has its own slot, and the oldest process is closed when the new one is ready, as by a Kubernetes
+Deployment with maxSurge.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.run import Run
 
-#: How long after the start of a new process a fault affects it, or the old process.
+#: A fault affects the new or the old process within this time after the start of the new process.
 FAULT_WITHIN_S = 4.0
-#: How long a deployment waits for a process that does not become ready.
+#: The longest time for which a deployment waits until a process is ready.
 READY_WITHIN_S = 6.0
-#: How long a hand-over takes at most without faults: the session in which a holder that was replaced may seem alive is
-#: added to that.
+#: The longest duration of a hand-over without faults, without the session in which a replaced holder may appear to be
+#: alive.
 HAND_OVER_S = 10.0
 _POLL_S = 0.2
 
@@ -54,7 +55,7 @@ class Surges:
     # ---- actions and faults ----
 
     def begin(self, old: Process) -> None:
-        """Start a new process, or two, for this one; something may happen to both."""
+        """Start one or two new processes to replace this process, with faults of the old and new processes."""
         run, profile = self._run, self._run.profile
         live = self._simulation.live_processes
         if not profile.hand_over_faults and len(live) > (
@@ -72,7 +73,7 @@ class Surges:
             self._simulation.after(FAULT_WITHIN_S * self._random.random(), partial(self._inject, fault, old.slot))
 
     def _end_oldest(self, slot: int, until: float) -> None:
-        """The new process of this slot is ready, or late: close the oldest one."""
+        """Close the oldest process when the new process of this slot is ready, or late."""
         run, simulation = self._run, self._simulation
         new = run.slots[slot]
         if simulation.are_faults_over:
@@ -114,7 +115,7 @@ class Surges:
         self._simulation.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move(self, _: Process) -> None:
-        """Another node becomes the coordinator of the group, or of the helper group."""
+        """Make another node the coordinator of the group or of the helper group."""
         simulation = self._simulation
         node, loading_s = self._random.choice((1, 2, 3)), self._random.random()
         if self._random.random() < 0.5:
@@ -132,7 +133,7 @@ class Surges:
     # ---- recovery ----
 
     def end(self) -> None:
-        """The faults are over: hand-overs that have begun are completed; then surplus processes are closed."""
+        """End the faults: wait until hand-overs that have begun are completed, and then close surplus processes."""
         for process in list(self._stopped):
             self._resume(process)
         self._keep_live_processes()
@@ -140,7 +141,7 @@ class Surges:
         self._simulation.after(delay_s if self._run.profile.hand_over_faults else HAND_OVER_S, self._end_surplus)
 
     def _keep_live_processes(self) -> None:
-        """Note that the process is alive: it needs no replacement."""
+        """Record the live processes, which need no replacement."""
         slots = self._run.slots
         for process in self._simulation.live_processes:
             if not process.application.is_leaving:
@@ -152,7 +153,7 @@ class Surges:
                 slots[slot] = None
 
     def _end_surplus(self) -> None:
-        """Close the older ones of more processes than there are ids; one that does not subscribe needs no id."""
+        """Close the oldest processes that have a subscription if there are more of them than ids."""
         run, profile = self._run, self._run.profile
         live = [one for one in self._simulation.live_processes if one.subscription and not one.application.is_leaving]
         newest = {one.slot: one for one in live}
@@ -169,11 +170,11 @@ class Surges:
     # ---- a clean run ----
 
     def settled(self) -> None:
-        """Note the partitions of each id, before the first deployment of a clean run."""
+        """Record the partitions of each id before the first deployment of a clean run."""
         self._shares, self._epoch = self._now()
 
     def check_end(self) -> None:
-        """Clean hand-overs: ids have their former partitions, the group saw no change, the oldest processes ended."""
+        """Check that ids have their former partitions, the group did not change, and the oldest processes ended."""
         check(self._now() == (self._shares, self._epoch), f"{self._now()} is not {(self._shares, self._epoch)}")
         younger = self._simulation.invariants.hand_overs.out_of_turn
         check(not younger, f"{younger} released their ids although older processes held ids")

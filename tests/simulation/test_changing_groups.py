@@ -1,6 +1,6 @@
 """Groups that change their protocol only while they are empty (rules 4.10), on the simulation and on brokers.
 
-Each test runs on the simulated coordinator and, marked integration, on a real one.
+Each test runs on the simulated coordinator and, marked integration, on a real coordinator.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topic
 
 
 def refusal(answer: Answer) -> int:
-    """The error code of a response that is a refusal."""
+    """Return the error code of a refusal."""
     return expect(Refused, answer).code
 
 
 def classic_member(sut: Sut) -> Joined:
-    """The only member of a stable classic group, which has committed."""
+    """Return the only member of a stable classic group; it has committed offsets."""
     member_id = expect(MemberIdRequired, sut.call(join())).member_id
     joined = expect(Joined, sut.call(join(member_id)))
     expect(Synced, sut.call(sync(joined)))
@@ -58,14 +58,14 @@ def classic_member(sut: Sut) -> Joined:
 
 
 def consumer_member(sut: Sut) -> int:
-    """The only member, m1, of a group of the consumer protocol, which has committed; return its epoch."""
+    """Return the epoch of m1, the only member of a consumer protocol group; it has committed offsets."""
     epoch = expect(Granted, sut.call(JOIN)).member_epoch
     assert sut.call(Commit(member_id="m1", generation=epoch, offsets=OFFSETS)) == CommitResults(codes={FIRST: 0})
     return epoch
 
 
 def test_b22_classic_group_with_members_is_not_converted(either: Sut) -> None:
-    """B22: A consumer protocol join gets GROUP_ID_NOT_FOUND, and so does a member with an outdated protocol."""
+    """B22: A consumer protocol join and a heartbeat of an earlier consumer protocol member get GROUP_ID_NOT_FOUND."""
     joined = classic_member(either)
     assert refusal(either.call(JOIN)) == code.GROUP_ID_NOT_FOUND
     assert refusal(either.call(Heartbeat(member_id="m1", member_epoch=3))) == code.GROUP_ID_NOT_FOUND
@@ -80,7 +80,7 @@ def test_b22_classic_group_with_members_is_not_converted(either: Sut) -> None:
     indirect=True,
 )
 def test_b23_consumer_group_refuses_a_classic_member(either: Sut) -> None:
-    """B23: A classic join gets INCONSISTENT_GROUP_PROTOCOL; other classic requests are treated as a non-member's."""
+    """B23: A classic join gets INCONSISTENT_GROUP_PROTOCOL; other classic requests get UNKNOWN_MEMBER_ID."""
     consumer_member(either)
     assert refusal(either.call(join(instance_id="i"))) == code.INCONSISTENT_GROUP_PROTOCOL
     assert refusal(either.call(ClassicHeartbeat(member_id="m9", generation=1))) == code.UNKNOWN_MEMBER_ID
@@ -88,7 +88,7 @@ def test_b23_consumer_group_refuses_a_classic_member(either: Sut) -> None:
 
 
 def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None:
-    """B20: The next member converts it, and the committed offsets stay."""
+    """B20: The next member converts an emptied group, and the committed offsets stay."""
     joined = classic_member(either)
     assert either.call(LeaveGroup(members=(LeavingMember(joined.member_id),))) == LeaveResults(codes=(0,))
     expect(Granted, either.call(JOIN))
@@ -97,7 +97,7 @@ def test_b20_emptied_classic_group_becomes_a_consumer_group(either: Sut) -> None
 
 
 def test_b20_emptied_consumer_group_becomes_a_classic_group(either: Sut) -> None:
-    """B20: The next member converts it, and the committed offsets stay."""
+    """B20: The next member converts an emptied group, and the committed offsets stay."""
     consumer_member(either)
     expect(Granted, either.call(Heartbeat(member_id="m1", member_epoch=-1)))
     joined = classic_member(either)

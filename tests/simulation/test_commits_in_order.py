@@ -16,24 +16,24 @@ STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
 
 
 def identity(epoch: int) -> CommitIdentity:
-    """The member at this epoch."""
+    """Return the identity of the member at this epoch."""
     return CommitIdentity(member_id="m", member_epoch=epoch, instance_id=None)
 
 
 def at(offset: int) -> OffsetAndMetadata:
-    """An offset."""
+    """Return this offset without metadata."""
     return OffsetAndMetadata(offset=offset)
 
 
 class Commits:
-    """The commits of one member, each call at its moment; `effects` has the effects since then."""
+    """The pending commits of one member; `at` sets the time, and `effects` has the effects since then."""
 
     def __init__(self) -> None:
         self._event = EventContext()
         self.sut = PendingCommits(self._event, MemberSettings(group_id="g"), jitter=lambda: 0.5)
 
     def at(self, now: float) -> PendingCommits:
-        """The commits, in an event at this moment."""
+        """Begin an event at this time, and return the commits."""
         self._event.begin(now)
         return self.sut
 
@@ -44,19 +44,19 @@ class Commits:
 
 
 def stale(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
-    """The response to a commit whose epoch is stale."""
+    """Return the response to a commit with a stale epoch."""
     return CommitAnswered(
         commit_id=commit_id, verdict=CommitVerdict.STALE_EPOCH, errors=dict.fromkeys(partitions, STALE)
     )
 
 
 def done(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
-    """The response to a successful commit."""
+    """Return the response to a successful commit."""
     return CommitAnswered(commit_id=commit_id, verdict=CommitVerdict.FINAL, errors=dict.fromkeys(partitions))
 
 
 def test_repeated_commit_is_dropped_for_a_newer_commit() -> None:
-    """An old commit that is sent after a newer one of the same partition would take the committed offset back."""
+    """A failed commit is not repeated after a newer commit of the same partition, whose offset it would overwrite."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10)}, 60.0)
     commits.at(0.0).send_due(identity(1), None)
@@ -71,7 +71,7 @@ def test_repeated_commit_is_dropped_for_a_newer_commit() -> None:
 
 
 def test_repeated_commit_keeps_partitions_without_a_newer_commit() -> None:
-    """Only partitions that were committed again are left out; they get the newer commit's outcome."""
+    """A repeated commit omits only partitions with a newer commit, whose outcome they get."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10), B: at(5)}, 60.0)
     commits.at(0.0).begin(2, {A: at(20)}, 60.0)
@@ -87,7 +87,7 @@ def test_repeated_commit_keeps_partitions_without_a_newer_commit() -> None:
 
 
 def test_commit_of_a_revoked_and_reassigned_partition_is_not_repeated() -> None:
-    """The owner in between may have committed a higher offset."""
+    """A commit is not repeated after its partition was revoked, because another owner may have committed more."""
     commits = Commits()
     commits.at(0.0).begin(1, {A: at(10)}, 60.0)
     commits.at(0.0).send_due(identity(1), None)

@@ -17,7 +17,7 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_4], ids=["4.0", "4.
 
 
 def simulation_of(rules: Rules = RULES_4_4, *, offers_consumer: bool = True) -> Simulation:
-    """A simulation with a broker that supports both protocols, and topic a."""
+    """Return a simulation with topic a and a broker that supports both protocols."""
     simulation = Simulation(1, rules=(rules, ClassicRules(initial_rebalance_delay_s=0.2)))
     assert isinstance(simulation.coordinator, EitherCoordinator)
     simulation.coordinator.offers_consumer = offers_consumer
@@ -26,7 +26,7 @@ def simulation_of(rules: Rules = RULES_4_4, *, offers_consumer: bool = True) -> 
 
 
 def spoken(*processes: Process) -> list[GroupProtocol]:
-    """The protocols that the members use."""
+    """Return the protocols that the members use."""
     return [process.member.protocol for process in processes]
 
 
@@ -48,7 +48,7 @@ def test_auto_members_of_a_new_group_use_the_consumer_protocol(rules: Rules) -> 
 
 
 def test_auto_members_are_classic_on_a_broker_without_the_consumer_protocol() -> None:
-    """UNSUPPORTED_VERSION comes before the member owns a partition; the same members join by the other protocol."""
+    """After UNSUPPORTED_VERSION, when they own no partition yet, the same members join with the classic protocol."""
     simulation = simulation_of(offers_consumer=False)
     pair = [simulation.start(slot, "a") for slot in range(2)]
     simulation.settle(within_s=10)
@@ -57,7 +57,7 @@ def test_auto_members_are_classic_on_a_broker_without_the_consumer_protocol() ->
 
 
 def test_auto_member_joins_a_classic_group_with_members_as_a_classic_member() -> None:
-    """The join gets GROUP_ID_NOT_FOUND, because the group is classic and is not converted."""
+    """A join that gets GROUP_ID_NOT_FOUND, because the classic group has members, is followed by a classic join."""
     simulation = simulation_of()
     old = simulation.start(0, "a", protocols=protocols_of(CLASSIC))
     simulation.settle(within_s=8)
@@ -67,7 +67,7 @@ def test_auto_member_joins_a_classic_group_with_members_as_a_classic_member() ->
 
 
 def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
-    """Classic members leave permanently and consumer protocol members join: no record is read twice."""
+    """If classic members leave permanently and a consumer protocol member joins, no record is read twice."""
     simulation = simulation_of()
     old = [simulation.start(slot, "a", protocols=protocols_of(CLASSIC)) for slot in range(2)]
     simulation.settle(within_s=8)
@@ -80,10 +80,7 @@ def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
 
 
 def test_member_follows_its_group_to_the_other_protocol() -> None:
-    """The member is removed while it does not poll.
-
-    The emptied group has become a consumer group when the member returns.
-    """
+    """A removed classic member that polls again joins its group, which has become a consumer group meanwhile."""
     simulation = simulation_of()
     stays = simulation.start(0, "a", protocols=protocols_of(CLASSIC))
     simulation.settle(within_s=8)

@@ -25,7 +25,7 @@ def group_of(
     behavior: Behavior | None = None,
     max_poll_interval_s: float = 300.0,
 ) -> tuple[Simulation, list[Process]]:
-    """A settled group of this many dynamic members on topic a."""
+    """Return a settled group of this many dynamic members on topic a."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", partitions)
     settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
@@ -36,7 +36,7 @@ def group_of(
 
 
 def shares(simulation: Simulation) -> list[int]:
-    """The number of partitions that each live process reads, ascending."""
+    """Return the number of partitions that each live process reads, ascending."""
     return sorted(len(process.application.fetchable) for process in simulation.live_processes)
 
 
@@ -60,10 +60,7 @@ def test_s01_rolling_bounce_of_brokers_causes_no_rebalance(rules: Rules) -> None
 
 @RULES
 def test_s08_broker_failure_causes_no_rebalance(rules: Rules) -> None:
-    """S08: The coordinator is away for longer than a request and less than a session.
-
-    Work continues without a rebalance.
-    """
+    """S08: A coordinator outage longer than a request timeout but shorter than a session causes no rebalance."""
     simulation, processes = group_of(2, rules)
     calls = [len(process.application.calls) for process in processes]
     simulation.nodes_down.add(simulation.coordinator.node_id)
@@ -101,7 +98,7 @@ def test_s02_clean_bounce_of_consumers_repeats_no_record(rules: Rules, *, is_rol
 @RULES
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_s07_other_member_gets_the_partitions_of_a_killed_one(rules: Rules, *, auto_commit: bool) -> None:
-    """S07: After the session timeout the other member has all partitions, from the last commit on."""
+    """S07: After the session timeout the other member reads all partitions from their committed offsets on."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
@@ -138,10 +135,7 @@ def test_s09_members_added_and_removed_one_by_one_consume_all_records(rules: Rul
 
 @RULES
 def test_b11_two_members_complete_a_handover_within_three_heartbeats(rules: Rules) -> None:
-    """B11: The owner gets the change with its next heartbeat, revokes and acknowledges.
-
-    The other member gets the partition at its next.
-    """
+    """B11: The owner revokes after its next heartbeat and acknowledges; then the other member gets the partition."""
     simulation, (one,) = group_of(1, rules)
     simulation.run_for(5)
     other = simulation.start(1, "a")
@@ -153,7 +147,7 @@ def test_b11_two_members_complete_a_handover_within_three_heartbeats(rules: Rule
 
 @RULES
 def test_c15_dynamic_member_closed_with_remain_keeps_its_partitions_for_its_session(rules: Rules) -> None:
-    """C15: A close with REMAIN sends no leave."""
+    """C15: A close with REMAIN sends no leave, so the member keeps its partitions until its session ends."""
     simulation, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.REMAIN, closes=True)
     simulation.run_for(rules.session_timeout_s - 3)
@@ -195,7 +189,7 @@ def test_c01_member_beyond_max_poll_interval_loses_partitions_and_rejoins(rules:
 
 @RULES
 def test_c20_other_member_gets_the_partitions_of_a_stalled_one(rules: Rules) -> None:
-    """C20: One of two members stalls; the other one has all partitions until it returns."""
+    """C20: While one of two members does not poll, the other member has all partitions."""
     simulation, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
     one.application.poll_after(9.0, is_in_poll=False)
     simulation.run_for(7.0)
@@ -208,10 +202,7 @@ def test_c20_other_member_gets_the_partitions_of_a_stalled_one(rules: Rules) -> 
 @RULES
 @pytest.mark.parametrize("step", [Step.REVOKE, Step.ASSIGN], ids=["c02", "c03"])
 def test_c02_c03_long_callback_delays_only_the_handover(rules: Rules, step: Step) -> None:
-    """C02, C03: During a callback longer than a session heartbeats continue and no member is removed.
-
-    Then the handover completes.
-    """
+    """C02, C03: A callback that is longer than a session only delays the handover, because heartbeats continue."""
     simulation, (one,) = group_of(1, rules)
     slow = one.application.behavior if step is Step.REVOKE else Behavior(callback_s=rules.session_timeout_s + 2)
     slow.callback_s = rules.session_timeout_s + 2
@@ -225,10 +216,7 @@ def test_c02_c03_long_callback_delays_only_the_handover(rules: Rules, step: Step
 
 @RULES
 def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
-    """C04: The owner polls late, but within its limit.
-
-    Its next poll revokes, and the other member gets the partition.
-    """
+    """C04: An owner that polls late, but within its limit, revokes in that poll, and the rebalance completes."""
     simulation, (one,) = group_of(1, rules)
     one.application.poll_after(6.0, is_in_poll=False)
     simulation.start(1, "a")
@@ -259,10 +247,10 @@ def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
 
 @RULES
 def test_late_commit_of_a_given_up_partition_does_not_move_the_new_owner_back(rules: Rules) -> None:
-    """A worker commits after its member gave the partition up: the new owner's committed offset stays.
+    """A commit after its member has released the partition does not overwrite the new owner's committed offset.
 
-    A coordinator before 4.2 accepts the commit of a member whose epoch is current, also if another member owns
-    the partition.
+    A coordinator before 4.2 accepts the commit of a member whose epoch is current, even if another member owns the
+    partition.
     """
     simulation, (one,) = group_of(1, rules)
     simulation.start(1, "a")
@@ -291,7 +279,7 @@ def test_c08_auto_commit_runs_before_revocation_and_at_close(rules: Rules) -> No
 
 @RULES
 def test_c10_changed_subscription_reassigns_a_member_to_other_topics(rules: Rules) -> None:
-    """C10: The old topic's partitions are revoked, the new topic's are assigned, and the member stays."""
+    """C10: The partitions of the old topic are revoked, those of the new topic assigned, and the member stays."""
     simulation, (one,) = group_of(1, rules)
     simulation.create_topic("b", 2)
     member_id, before = one.view.member_id, one.application.fetchable
@@ -306,7 +294,7 @@ def test_c10_changed_subscription_reassigns_a_member_to_other_topics(rules: Rule
 
 @RULES
 def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
-    """C11: The member leaves and rejoins with the same id."""
+    """C11: A member that unsubscribes and subscribes again leaves and rejoins with the same id."""
     simulation, (one,) = group_of(1, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=False)
     simulation.run_for(1)
@@ -320,9 +308,9 @@ def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
 
 @RULES
 def test_recreated_topic_is_revoked_and_read_from_its_start(rules: Rules) -> None:
-    """Rules 1.8: A topic of the same name with a new id is revoked and assigned, and read from its own start.
+    """Rules 1.8: If a topic is recreated, the member revokes it, gets it again, and reads it from its own start.
 
-    Automatic commits are off, because OffsetCommit v9 has only names: an old topic's offset would apply.
+    Automatic commits are off, because OffsetCommit v9 has only names: the offset of the old topic would apply.
     """
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 1)

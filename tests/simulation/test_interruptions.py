@@ -1,6 +1,6 @@
 """A membership that ends, or a target that changes, during a reconciliation (rules 1.8, M70 to M77).
 
-Each of these simulations has one member within a slow step; the invariants are checked throughout.
+In each of these simulations, one member performs a slow step; the invariants are checked throughout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 
 
 def alone(rules: Rules, *, behavior: Behavior | None = None, auto_commit: bool = True) -> tuple[Simulation, Process]:
-    """A member of topic a that is about to join, alone."""
+    """Return a member of topic a that is about to join, alone."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=60.0)
@@ -30,7 +30,7 @@ def alone(rules: Rules, *, behavior: Behavior | None = None, auto_commit: bool =
 
 
 def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
-    """A member that is in this phase of the revocation of half of its partitions for another member."""
+    """Return a member in this phase of the revocation of half of its partitions for another member."""
     simulation, one = alone(rules)
     simulation.settle(within_s=5)
     simulation.run_for(2)
@@ -47,7 +47,7 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[Simulation, Process]:
 
 
 def fence(simulation: Simulation, process: Process) -> None:
-    """Make the coordinator remove the member, and wait until the member has the error."""
+    """Make the coordinator remove the member, and wait until the member has received the error."""
     simulation.expel(process.view.member_id)
     simulation.invariants.read_journal()
     assert simulation.run(simulation.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
@@ -58,10 +58,7 @@ def fence(simulation: Simulation, process: Process) -> None:
     "phase", [Phase.PAUSE, Phase.COMMIT, Phase.REVOKE], ids=["m70 before a step", "m71 commit", "m72 on_revoke"]
 )
 def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules, phase: Phase) -> None:
-    """M70-M72: Pending partitions are discarded and not acknowledged.
-
-    All partitions are lost once, and a clean rejoin follows.
-    """
+    """M70-M72: A fenced member acknowledges no pending partitions, and loses each partition once before it rejoins."""
     simulation, one = in_phase(phase, rules)
     held = one.application.held.keys() | set()
     attempt = one.member.newest_attempt
@@ -75,7 +72,7 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
 
 @RULES
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
-    """M73: The partitions of the running on_assign are lost and assigned again in the next membership."""
+    """M73: The partitions of the running on_assign are lost, and assigned again in the next membership."""
     simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
     assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     fence(simulation, one)
@@ -99,7 +96,7 @@ def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> 
 
 @RULES
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
-    """M75, M76: The first target is applied and acknowledged, then the second one: two rounds of callbacks."""
+    """M75, M76: The first target is applied and acknowledged, and then the newer target: two rounds of callbacks."""
     simulation, one = alone(rules, behavior=Behavior(callback_s=3.0))
     assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     simulation.start(1, "a")
@@ -113,7 +110,7 @@ def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules)
 
 @RULES
 def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> None:
-    """M77: The leave ends the reconciliation and revokes all partitions once, and the member may join again."""
+    """M77: A leave ends the reconciliation and revokes all partitions once, and the member may join again."""
     simulation, one = in_phase(Phase.PAUSE, rules)
     held = one.application.held.keys() | set()
     one.application.leave(LeaveOption.DEFAULT, closes=False)
@@ -129,7 +126,7 @@ def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> N
 
 @RULES
 def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
-    """H22: The acknowledgement of a revocation is lost; the next heartbeat is complete, and the handover continues."""
+    """H22: After a lost acknowledgement of a revocation the next heartbeat is complete, and the handover continues."""
     simulation, one = in_phase(Phase.REVOKE, rules)
     simulation.faults.request_lost = 1.0
     assert simulation.run(simulation.now + 5, when=lambda: internals.phase(one.member) is Phase.IDLE)
@@ -139,11 +136,11 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
     assert (one.application.called(Step.LOSE), simulation.ledger.repeated) == ([], 0)
 
 
-# ---- bugs that this floor found ----
+# ---- bugs that these tests found ----
 
 
 def lose_a_heartbeat_during_on_assign(simulation: Simulation, one: Process) -> Process:
-    """Another process joins while the first one's on_assign runs and its heartbeat is lost."""
+    """Let a heartbeat of the first process get lost during on_assign, and start another process; return it."""
     assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     simulation.run_for(0.5)
     simulation.faults.request_lost = 1.0
@@ -157,10 +154,10 @@ def lose_a_heartbeat_during_on_assign(simulation: Simulation, one: Process) -> P
 
 @RULES
 def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> None:
-    """A complete heartbeat names all partitions that the coordinator may not reassign, also those being assigned.
+    """A complete heartbeat contains all partitions that the coordinator may not reassign, also those being assigned.
 
-    Once it named only the owned partitions. The coordinator took the others as revoked and assigned them to the next
-    member, while the application of the first one was about to fetch them.
+    An earlier version sent only the owned partitions. The coordinator treated the other partitions as revoked and
+    assigned them to the next member, while the application of the first member was about to fetch them.
     """
     simulation, one = alone(rules, behavior=Behavior(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(simulation, one)
@@ -172,7 +169,7 @@ def test_complete_heartbeat_claims_partitions_during_on_assign(rules: Rules) -> 
 
 @RULES
 def test_leaving_member_claims_partitions_during_on_assign(rules: Rules) -> None:
-    """A leave during on_assign revokes the partitions of that callback cleanly."""
+    """A leave during on_assign cleanly revokes the partitions of that callback."""
     simulation, one = alone(rules, behavior=Behavior(callback_s=4.0))
     other = lose_a_heartbeat_during_on_assign(simulation, one)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -184,7 +181,7 @@ def test_leaving_member_claims_partitions_during_on_assign(rules: Rules) -> None
 
 @RULES
 def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: Rules) -> None:
-    """A heartbeat during on_revoke with an empty subscription would cost a static member its place."""
+    """A leaving static member sends its subscription until it has left, so that it keeps its partitions."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", 4)
     one, other = (
@@ -201,7 +198,7 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
 
 @RULES
 def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
-    """OffsetFetch gets UNKNOWN_MEMBER_ID before a heartbeat does; this must not end the member."""
+    """A member whose OffsetFetch gets UNKNOWN_MEMBER_ID before a heartbeat does rejoins, and does not end."""
     simulation, one = alone(rules)
     assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.FETCH)
     fence(simulation, one)

@@ -1,4 +1,4 @@
-"""A member's orders and events convert to the coordinator's requests and responses without loss."""
+"""The conversion of a member's orders and events to the coordinator's requests and responses loses nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOPICS = MemberSubscription(topics=frozenset({"a"}))
 
 
 def send_join(member_id: str, number: int = 1) -> SendJoin:
-    """A member's order to join."""
+    """Return a member's order to join."""
     return SendJoin(
         request_id=number,
         member_id=member_id,
@@ -54,7 +54,7 @@ def send_join(member_id: str, number: int = 1) -> SendJoin:
 
 
 def send_sync(member_id: str = "m", number: int = 1, generation: int = 1) -> SendSync:
-    """A leader's order to sync."""
+    """Return a leader's order to sync."""
     return SendSync(
         request_id=number,
         generation=generation,
@@ -74,7 +74,7 @@ FETCH = FetchCommitted(attempt=1, partitions=frozenset(A[:1]), member_id="m", me
 
 
 def test_orders_and_events_cover_a_member_s_whole_life() -> None:
-    """The life has a join as leader, its sync, a heartbeat, a commit, a fetch of committed offsets, and a leave."""
+    """Join, sync, heartbeat, commit, fetch of committed offsets, and leave of a leader convert in both directions."""
     sut = coordinator()
     learnt: list[ResponseEvent] = []
 
@@ -113,7 +113,7 @@ def test_orders_and_events_cover_a_member_s_whole_life() -> None:
 
 
 def test_refusals_convert_to_the_verdicts_of_the_wire() -> None:
-    """Rules 4.7: The conversion uses the tables of `translation.verdicts`."""
+    """Rules 4.7: A refusal converts to the verdict in the tables of `translation.verdicts`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
     events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
@@ -121,14 +121,14 @@ def test_refusals_convert_to_the_verdicts_of_the_wire() -> None:
 
 
 def test_refused_commit_converts_to_a_rejoin() -> None:
-    """Rules 4.7: The commit has failed permanently, and the member joins again."""
+    """Rules 4.7: A refused commit has failed permanently, and the member joins again."""
     event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID), CLASSIC)
     assert isinstance(event, ClassicCommitAnswered)
     assert event.membership is ClassicVerdict.REJOIN
 
 
 def test_missing_assignment_converts_to_an_empty_one_with_a_note() -> None:
-    """Rules 4.5: The leader omitted the member, so the response has no bytes."""
+    """Rules 4.5: A SyncGroup response without bytes converts to an empty assignment: the leader omitted the member."""
     event = event_of(send_sync(), Synced(assignor="range", assignment=None), CLASSIC)
     assert isinstance(event, SyncAnswered)
     assert (event.assignment, bool(event.note)) == (frozenset(), True)
@@ -146,11 +146,11 @@ def test_missing_assignment_converts_to_an_empty_one_with_a_note() -> None:
     ],
 )
 def test_missing_response_converts_to_the_failure_of_each_order(order: MemberOrder, kind: type) -> None:
-    """The coordinator may have handled the request."""
+    """A missing response converts to the failure of its order, because the coordinator may have handled the request."""
     assert isinstance(failure_of(order, "no answer"), kind)
 
 
 def test_response_to_another_request_raises_an_error() -> None:
-    """A mismatch is a bug of the simulation, so no default branch hides it."""
+    """A response to another kind of request is a bug of the simulation and raises TypeError."""
     with pytest.raises(TypeError):
         event_of(send_join("m"), Alive(), CLASSIC)

@@ -1,4 +1,4 @@
-"""The invariants can fail: a member that deliberately breaks a rule is caught within a bounded number of seeds."""
+"""The invariants can fail: they detect a member that deliberately breaks a rule within a bounded number of seeds."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.TakesTheReleasedIdBack, "hand-over", "back before its successor came"),
 )
 
-#: The first seed of the search for rare failures, shortly before one that shows them; others begin with 0.
+#: The first seed of the search for a rare failure, shortly before a seed that shows it; other searches begin at 0.
 FIRST_SEEDS: dict[type, int] = {broken.ServesAbsentSuccessors: 370}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "profile", "message"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
 def test_simulation_finds_each_broken_member(mutant: type, profile: str, message: str) -> None:
-    """A test that cannot fail is a defect: the invariants report each broken rule."""
+    """The invariants report each broken rule: a test that cannot fail is a defect."""
     with pytest.raises(SimulationFailure, match=rf"Violation: .*({message})"):
         _run_seeds(mutant, profile)
 
@@ -59,7 +59,7 @@ def test_simulation_finds_each_broken_member(mutant: type, profile: str, message
     ids=lambda mutant: mutant.__name__,
 )
 def test_mutant_overrides_a_part_of_a_sound_class(mutant: type) -> None:
-    """A method that was renamed in the package would leave the mutant without effect."""
+    """Each mutant overrides a method of the sound class, or a renamed method would leave it without effect."""
     own = {name for one in mutant.__mro__ if one.__module__ == broken.__name__ for name in vars(one)}
     sound = {name for one in mutant.__mro__ if one.__module__ != broken.__name__ for name in vars(one)}
     assert {name for name in own & sound if not name.startswith("__")}
@@ -95,7 +95,7 @@ class Impatient:
     ids=["joins too early", "keeps what it lost", "impatient assignor"],
 )
 def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assignor: str | Assignor) -> None:
-    """One member joins and another is removed in a group that breaks a rule."""
+    """The invariants report a broken rule when one member of a classic group joins and another is removed."""
     with pytest.raises((Violation, InternalError), match=r"fetchable by|joins again while|cannot go from|not settled"):
         _run_classic_seeds(mutant, assignor)
 

@@ -1,4 +1,4 @@
-"""Members that are closed at any moment of their join leave no stale member, whatever is looked up in between."""
+"""Members that are closed at any moment of their join leave no stale member, even if the join looks up its group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROUNDS = 60
 
 
 def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None = None) -> None:
-    """Close members during their joins, in groups of either protocol; none remains as a stale member."""
+    """Close members during their joins in groups of either protocol, and check that none remains as a stale member."""
     simulation = Simulation(
         seed, rules=(RULES_4_4, ClassicRules(initial_rebalance_delay_s=0.2)), faults=Faults(slow=0.05)
     )
     if outbox is not None:
         simulation.make_outbox = outbox
     simulation.create_topic("a", 2)
-    # Each join looks at the group first, so that a live classic one is not converted.
+    # Each join describes the group first, so that it does not convert a classic group with members.
     protocols = replace(simulation.protocols, refuse_conversion=True)
     settings = MemberSettings(group_id=GROUP, instance_id=instance_id, conflict_policy=ConflictPolicy.TAKEOVER)
     for slot in range(ROUNDS):
@@ -38,12 +38,12 @@ def close_at_any_moment(seed: int, instance_id: str | None, outbox: type | None 
 
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
 def test_close_during_the_join_leaves_no_stale_member(instance_id: str | None) -> None:
-    """M111: The coordinator never handles a leave before the join that was ordered before it."""
+    """M111: The coordinator never handles a leave before a join that the member ordered earlier."""
     close_at_any_moment(1, instance_id)
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
 def test_outbox_that_sends_a_leave_before_its_join_is_caught(instance_id: str | None) -> None:
-    """The network can reorder a leave and a join, and the invariant reports it."""
+    """The invariant reports a leave that arrives before its join, because the network can reorder them."""
     with pytest.raises((Violation, AssertionError), match="was overtaken by"):
         close_at_any_moment(1, instance_id, broken.WritesAtOnce)

@@ -1,4 +1,4 @@
-"""Processors in the simulation: what their runs have to contain, and parts that break a rule on purpose."""
+"""Processors in the simulation: situations that must occur in their runs, and parts that break a rule on purpose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SEEDS = 60
 SEEDS = 20
 CLEAN, FAULTS, FULL = "processing, no faults", "processing", "processing, full metadata"
 
-#: The part, the profile in whose runs it breaks a rule, and the rule.
+#: The broken part, the profile in whose runs it breaks a rule, and the message of the violation.
 MUTANTS: tuple[tuple[Parts, str, str], ...] = (
     (Parts(decode=broken.takes_one_too_many_for_finished), CLEAN, "of the same lane|beyond the unfinished"),
     (Parts(decode=broken.decodes_one_higher), CLEAN, "beyond the unfinished"),
@@ -49,7 +49,7 @@ MUTANTS: tuple[tuple[Parts, str, str], ...] = (
 @pytest.mark.slow
 @pytest.mark.parametrize(("parts", "profile", "message"), MUTANTS, ids=[parts.name for parts, *_ in MUTANTS])
 def test_simulation_finds_each_broken_part_of_a_processor(parts: Parts, profile: str, message: str) -> None:
-    """A test that cannot fail is a defect: the rules of handlers report each broken part."""
+    """The invariants of handlers report each broken part: a test that cannot fail is a defect."""
     with pytest.raises(SimulationFailure, match=f"Violation: .*({message})"):
         _run_seeds(parts, profile)
 
@@ -71,7 +71,7 @@ def _run_seeds(parts: Parts, profile: str) -> None:
 def test_processors_of_each_profile_meet_every_situation_that_can_break_a_rule(
     profile: str, never: set[Situation]
 ) -> None:
-    """Runs that skip, retry or repeat nothing would prove nothing."""
+    """Every situation that can break a rule occurs in runs of each profile, except for the excluded situations."""
     situations: Counter[Situation] = Counter()
     for seed in range(SEEDS):
         situations += simulate(seed, PROFILES[profile]).situations

@@ -11,14 +11,14 @@ from tests.simulation.profiles import PROFILES
 from tests.simulation.run import simulate
 from tests.support.seeds import seed_for
 
-#: The stage `simulation` of the full run has 2,500.
+#: The number of seeds; the stage `simulation` of the full run has 2,500.
 SEEDS = 15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROFILES)
 def test_invariants_hold_under_all_faults_of_each_profile(name: str) -> None:
-    """A failure prints its seed and the end of its trace."""
+    """Each seed of each profile runs without a violation; a failure prints its seed and the end of its trace."""
     first = seed_for("profiles")
     outcomes = [simulate(first + number, PROFILES[name]) for number in range(SEEDS)]
     assert sum(outcome.handovers for outcome in outcomes) > SEEDS, "these runs hand too little over"
@@ -32,6 +32,6 @@ def test_simulation_with_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_repeat_command_runs_one_seed_of_one_profile(name: str) -> None:
-    """The parser accepts the printed command, also for a profile name with blanks."""
+    """The printed command runs one seed of one profile, also if the profile name contains blanks."""
     options = _parser().parse_args(shlex.split(repeating(name, 7))[3:])
     assert (options.profile, options.start, options.seeds) == (name, 7, 1)

@@ -1,4 +1,4 @@
-"""Ownership in heartbeats, and what a member may assign before the response: bugs that the simulation found."""
+"""Owned partitions in heartbeats, and assignments before the response: bugs that the simulation found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ A, B = (TopicIdPartition(topic_id, 0) for topic_id in IDS.values())
 
 
 class Scene:
-    """A member and a clock; keeps the effects of the latest event."""
+    """A member and a clock; `sent` is its latest heartbeat."""
 
     def __init__(self) -> None:
         self.member = MemberCore(
@@ -49,7 +49,7 @@ class Scene:
         self.sent: SendHeartbeat | None = None
 
     def feed(self, *events: Event) -> list[GroupEffect]:
-        """Pass events to the member; keep its effects."""
+        """Pass events to the member; return its effects."""
         effects = [effect for event in events for effect in self.member.handle(event, self.now)]
         self.sent = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.sent)
         return effects
@@ -61,7 +61,7 @@ class Scene:
         return self.sent.heartbeat
 
     def answer(self, *assignment: TopicIdPartition) -> list[GroupEffect]:
-        """Answer the latest heartbeat, with this assignment or none."""
+        """Answer the latest heartbeat with this assignment; without arguments, the assignment is unchanged."""
         assert self.sent is not None
         return self.feed(
             HeartbeatAnswered(
@@ -80,11 +80,11 @@ class Scene:
         self.feed(TimePassed())
 
     def finish(self, step: Step) -> list[GroupEffect]:
-        """The application completed the ordered step."""
+        """Report that the application has completed the ordered step; return the effects."""
         return self.feed(StepFinished(attempt=self.member.newest_attempt, step=step))
 
     def take(self, *names: str) -> list[GroupEffect]:
-        """Find the start offset of partition 0 of these topics, and assign it."""
+        """Report the start offset of partition 0 of these topics, and complete their assignment."""
         offsets = {TopicPartition(name, 0): 0 for name in names}
         self.feed(StartOffsetsFetched(attempt=self.member.newest_attempt, offsets=offsets))
         return self.finish(Step.ASSIGN)
@@ -94,7 +94,7 @@ FOUND = CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", por
 
 
 def joined() -> Scene:
-    """A member that was assigned a and b, has taken over a and acknowledges it; b has no name yet."""
+    """Return a member with the target a and b that owns a and acknowledges it; the name of b is unknown."""
     scene = Scene()
     scene.feed(Subscribed(subscription=Subscription(topics=frozenset(IDS))), Polled(), FOUND)
     scene.answer(A, B)
@@ -104,7 +104,10 @@ def joined() -> Scene:
 
 
 def test_no_new_partition_is_assigned_before_the_last_heartbeat_is_answered() -> None:
-    """The coordinator may have taken a missing partition as revoked and assigned it to another member."""
+    """A member assigns no partition before the response to a heartbeat that omitted it as not owned.
+
+    The coordinator may have treated the partition as revoked, and have assigned it to another member.
+    """
     scene = joined()
     assert scene.heartbeat.owned == {A}
     resolved = scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
@@ -114,7 +117,7 @@ def test_no_new_partition_is_assigned_before_the_last_heartbeat_is_answered() ->
 
 
 def test_failed_heartbeat_is_repeated_and_answered_before_a_new_assignment() -> None:
-    """The failed heartbeat may not have arrived, so the target may be outdated."""
+    """After a failed heartbeat a member assigns no partition before the next response: its target may be outdated."""
     scene = joined()
     scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
     scene.fail()
@@ -125,7 +128,7 @@ def test_failed_heartbeat_is_repeated_and_answered_before_a_new_assignment() -> 
 
 
 def test_leaving_member_claims_revoked_partitions_until_it_has_left() -> None:
-    """A commit of the partition is still to be repeated, and must not meet another owner's."""
+    """A leaving member claims a revoked partition while its commit is pending, so that no other owner commits first."""
     scene = joined()
     scene.answer()
     partition = TopicPartition("a", 0)

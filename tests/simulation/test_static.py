@@ -22,7 +22,7 @@ from tests.simulation.process import Process
 from tests.simulation.process_invariants import Violation
 from tests.simulation.simulation import GROUP, Simulation
 
-#: A network on which a twentieth of a member's time is no bound for its requests.
+#: A network that is so fast that the limit of a twentieth of a member's time does not delay its requests.
 FAST = Faults(latency_s=0.0005)
 SLOWEST_ROUND_TRIP_S = 2 * 1.5 * FAST.latency_s
 
@@ -32,12 +32,12 @@ RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=
 def static(
     slot: int, *, instance: str | None = None, policy: ConflictPolicy = ConflictPolicy.TAKEOVER
 ) -> MemberSettings:
-    """The settings of the static member in this slot."""
+    """Return the settings of the static member in this slot."""
     return MemberSettings(group_id=GROUP, instance_id=instance or f"i{slot}", conflict_policy=policy)
 
 
 def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[Simulation, list[Process]]:
-    """A settled group of this many static members."""
+    """Return a settled group of this many static members."""
     simulation = Simulation(1, rules=rules)
     simulation.create_topic("a", partitions)
     processes = [simulation.start(slot, "a", settings=static(slot)) for slot in range(count)]
@@ -47,9 +47,9 @@ def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[Simulati
 
 @RULES
 def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules: Rules) -> None:
-    """S05, policy fail: The error is fatal for the new holder.
+    """S05, policy fail: The error is fatal for the new holder, and the old members have no rebalance.
 
-    The old members see no rebalance, and later new members may join.
+    Later new members may join.
     """
     simulation, old = group_of(2, rules)
     epoch = simulation.coordinator.groups[GROUP].epoch
@@ -76,7 +76,7 @@ def test_s05_second_holder_of_an_instance_id_fails_and_the_first_continues(rules
 @RULES
 @pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.FAIL])
 def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, policy: ConflictPolicy) -> None:
-    """S06: Exactly one holder per instance id survives; the other one ends."""
+    """S06: Of two members that start at the same time with one instance id, exactly one survives."""
     simulation = Simulation(2, rules=rules)
     simulation.create_topic("a", 4)
     pair = [simulation.start(slot, "a", settings=static(0, policy=policy)) for slot in range(2)]
@@ -87,7 +87,7 @@ def test_s06_one_of_two_holders_that_start_together_survives(rules: Rules, polic
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_replacement_of_a_crashed_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """Rules 3.3: A takeover gives the replacement the same partitions within moments, and no other member changes."""
+    """Rules 3.3: After a takeover the replacement has the same partitions within 0.5 s; other members keep theirs."""
     simulation, (one, other) = group_of(2, rules)
     simulation.may_describe = may_describe
     before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
@@ -101,7 +101,7 @@ def test_replacement_of_a_crashed_member_gets_its_partitions_at_once(rules: Rule
 
 @RULES
 def test_newcomer_fences_a_living_holder(rules: Rules) -> None:
-    """KIP-345: The former holder loses its partitions at its next heartbeat and ends permanently."""
+    """KIP-345: The former holder of a taken-over id loses its partitions at its next heartbeat and ends permanently."""
     simulation, (one, other) = group_of(2, rules)
     mine, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
     new = simulation.start(2, "a", settings=static(0))
@@ -116,7 +116,7 @@ def test_newcomer_fences_a_living_holder(rules: Rules) -> None:
 
 @RULES
 def test_policy_wait_joins_when_the_stale_member_s_session_ends(rules: Rules) -> None:
-    """The partitions have no reader for a session; then the newcomer or other members get them."""
+    """With the policy wait, no member reads the partitions until the stale session ends; then the newcomer joins."""
     simulation, (one, _) = group_of(2, rules)
     one.kill()
     new = simulation.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
@@ -128,7 +128,7 @@ def test_policy_wait_joins_when_the_stale_member_s_session_ends(rules: Rules) ->
 
 @RULES
 def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(rules: Rules) -> None:
-    """The wait is bounded by a session."""
+    """With the policy wait, a member ends permanently if the holder is still alive after a session."""
     simulation, (one, _) = group_of(2, rules)
     new = simulation.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
     simulation.run_for(rules.session_timeout_s + 8)
@@ -138,7 +138,7 @@ def test_policy_wait_ends_after_a_session_if_the_holder_is_alive(rules: Rules) -
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_pool_gives_each_id_to_one_member(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """Of many claims at the same moment, each member gets its own id."""
+    """If many members claim ids of a pool at the same moment, each member gets a different id."""
     simulation = Simulation(4, rules=rules)
     simulation.create_topic("a", 40)
     simulation.may_describe = may_describe
@@ -151,9 +151,9 @@ def test_pool_gives_each_id_to_one_member(rules: Rules, may_describe: bool) -> N
 
 @RULES
 def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
-    """A Deployment replaces a pod by one of another name.
+    """A process that replaces a closed process gets its id of the pool and its partitions; other members keep theirs.
 
-    It gets the same id and partitions, and no other member changes.
+    A Deployment replaces a pod by a pod with another name.
     """
     simulation = Simulation(5, rules=rules)
     simulation.create_topic("a", 4)
@@ -170,7 +170,7 @@ def test_released_pool_id_goes_to_the_next_process(rules: Rules) -> None:
 
 
 def waiting_for(simulation: Simulation, kind: str) -> tuple[Process, Process]:
-    """Return a process, and another one that has waited for its instance id for five seconds."""
+    """Return a process, and another process that has waited for its instance id for five seconds."""
     pool = MemberSettings(group_id=GROUP, instance_pool=("x", "y"), conflict_policy=ConflictPolicy.WAIT)
     simulation.create_topic("a", 4)
     one, _ = [simulation.start(slot, "a", settings=pool if kind == "pool" else static(slot)) for slot in range(2)]
@@ -184,7 +184,7 @@ def waiting_for(simulation: Simulation, kind: str) -> tuple[Process, Process]:
 @pytest.mark.parametrize("kind", ["pool", "one id"])
 @pytest.mark.parametrize("seed", range(5))
 def test_process_that_waits_joins_within_50_ms_of_the_release(rules: Rules, kind: str, seed: int) -> None:
-    """The old process leaves with -2, and the new one has its partitions; only the requests' latency is added."""
+    """When the holder leaves with -2, a waiting process joins within 50 ms and the latency of its requests."""
     simulation = Simulation(seed, rules=rules, faults=FAST)
     one, new = waiting_for(simulation, kind)
     group, mine = simulation.coordinator.groups[GROUP], one.member_ids[-1]
@@ -201,7 +201,7 @@ def test_process_that_waits_joins_within_50_ms_of_the_release(rules: Rules, kind
 @RULES
 @pytest.mark.parametrize("kind", ["pool", "one id"])
 def test_simulation_finds_a_member_that_describes_its_group_without_pause(rules: Rules, kind: str) -> None:
-    """The cadence is bounded in each second."""
+    """The invariants report a waiting member that describes its group more often than the limit per second."""
     simulation = Simulation(1, rules=rules, make_member=broken.made_with(broken.DescribesWithoutPause))
     with pytest.raises(Violation, match="described its group 33 times within a second"):
         waiting_for(simulation, kind)
@@ -209,10 +209,7 @@ def test_simulation_finds_a_member_that_describes_its_group_without_pause(rules:
 
 @RULES
 def test_stopped_process_that_resumes_does_not_take_its_place_back(rules: Rules) -> None:
-    """After SIGSTOP and SIGCONT its session is over and a newer process has the id.
-
-    It ends, and the newer one continues.
-    """
+    """A process that resumes after its session has ended ends permanently; the newer process keeps the id."""
     simulation, (one, _) = group_of(2, rules)
     new = simulation.start(2, "a", settings=static(0))
     one.break_connections("stopped")
@@ -224,7 +221,7 @@ def test_stopped_process_that_resumes_does_not_take_its_place_back(rules: Rules)
 
 @RULES
 def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> None:
-    """B05: After -2 a new member id gets the same partitions at once, and no other member changes."""
+    """B05: After a leave with -2 a new member id gets the same partitions within moments; other members keep theirs."""
     simulation, (one, other) = group_of(2, rules)
     before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
     one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -240,7 +237,7 @@ def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> N
 
 @RULES
 def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) -> None:
-    """B06: After -2 and the session timeout other members get its partitions."""
+    """B06: If a static member left with -2 and does not return within a session, other members get its partitions."""
     simulation, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     simulation.run_for(rules.session_timeout_s - 3)
@@ -253,7 +250,7 @@ def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) ->
 @RULES
 @pytest.mark.parametrize("option", LeaveOption)
 def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, option: LeaveOption) -> None:
-    """C14: LEAVE releases the place at once; DEFAULT and REMAIN keep it for the session."""
+    """C14: A close with LEAVE immediately frees the partitions; DEFAULT and REMAIN keep them for the session."""
     simulation, (one, other) = group_of(2, rules)
     one.application.behavior.callback_s = 2.5
     one.application.leave(option, closes=True)
@@ -264,7 +261,7 @@ def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, o
 
 @RULES
 def test_removed_static_member_ends_and_a_dynamic_one_rejoins(rules: Rules) -> None:
-    """Rules 3.5: Both get UNKNOWN_MEMBER_ID; the removal of an instance id is permanent."""
+    """Rules 3.5: After UNKNOWN_MEMBER_ID a removed dynamic member rejoins, and a removed static member ends."""
     simulation, (one, _) = group_of(2, rules)
     dynamic = simulation.start(2, "a", settings=MemberSettings(group_id=GROUP))
     simulation.settle(within_s=8)
@@ -292,7 +289,7 @@ def test_member_of_a_missing_group_loses_its_partitions_and_rejoins(rules: Rules
 
 @RULES
 def test_static_member_recovers_from_a_lost_join_response(rules: Rules) -> None:
-    """Rules 3.3 (b): This very member id holds the instance id, so the member releases it and joins again."""
+    """Rules 3.3 (b): If its join response is lost, a member releases its instance id, which it holds, and rejoins."""
     simulation = Simulation(3, rules=rules)
     simulation.create_topic("a", 2)
     simulation.faults.answer_lost = 1.0
@@ -306,7 +303,7 @@ def test_static_member_recovers_from_a_lost_join_response(rules: Rules) -> None:
 @RULES
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_full_group_admits_returning_static_members_only(rules: Rules, is_clean: bool) -> None:  # noqa: FBT001
-    """KIP-389: A static member that left temporarily or crashed gets its place back; a new member does not."""
+    """KIP-389: A full group admits a static member that left temporarily or crashed, but no new member."""
     simulation, (one, other) = group_of(2, replace(rules, max_size=2))
     if is_clean:
         one.application.leave(LeaveOption.DEFAULT, closes=True)
@@ -328,10 +325,7 @@ def test_full_group_admits_returning_static_members_only(rules: Rules, is_clean:
 def stop_before_the_first_join(
     seed: int, make_member: Callable[..., MemberCore] = MemberCore
 ) -> tuple[Simulation, float]:
-    """A process is stopped in its first join and resumes after its replacement joined.
-
-    Return how long it was stopped.
-    """
+    """Stop a process in its first join, and resume it after its replacement joined; return how long it was stopped."""
     simulation = Simulation(seed, make_member=make_member)
     simulation.create_topic("a", 2)
     stopped = simulation.start(0, "a", settings=static(0))
@@ -350,7 +344,7 @@ def stop_before_the_first_join(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_member_replaced_while_it_was_stopped_never_takes_over(seed: int) -> None:
-    """S05, policy takeover: A process that resumes after its replacement joined leaves the place to it."""
+    """S05, policy takeover: A process that resumes after its replacement joined does not take over the instance id."""
     simulation, stopped_s = stop_before_the_first_join(seed)
     stopped, replacement = simulation.processes
     if stopped_s > NEWEST_FOR_S:
@@ -359,7 +353,7 @@ def test_member_replaced_while_it_was_stopped_never_takes_over(seed: int) -> Non
 
 
 def test_broken_member_that_takes_over_after_any_stop_is_caught() -> None:
-    """The invariant can fail: a member that always takes itself for the newest replaces its replacement."""
+    """The invariant can fail: it reports a member that replaces its replacement, as if it were always the newest."""
 
     def run() -> None:
         for seed in range(20):
@@ -378,7 +372,7 @@ DEAD = ConflictPolicy.TAKEOVER_WHEN_DEAD
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_replacement_of_a_dead_member_gets_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """Policy takeover-when-dead: with proof of the death, the replacement is as quick as with takeover."""
+    """Policy takeover-when-dead: With proof of the death, the replacement is as quick as with takeover."""
     simulation, (one, other) = group_of(2, rules)
     simulation.may_describe = may_describe
     before, epoch = one.application.fetchable, simulation.coordinator.groups[GROUP].epoch
@@ -392,7 +386,7 @@ def test_replacement_of_a_dead_member_gets_its_partitions_at_once(rules: Rules, 
 
 @RULES
 def test_stopped_holder_keeps_its_id_until_its_session_ends(rules: Rules) -> None:
-    """A process that is stopped is alive: its replacement joins when the broker ends the session, and never before."""
+    """A stopped process is alive, so its replacement joins only when the broker ends the session."""
     simulation, (one, _) = group_of(2, rules)
     one.break_connections("stopped")
     one.stop()
@@ -404,7 +398,7 @@ def test_stopped_holder_keeps_its_id_until_its_session_ends(rules: Rules) -> Non
 
 @RULES
 def test_processes_that_are_restarted_in_turns_do_not_replace_each_other(rules: Rules) -> None:
-    """A supervisor restarts the second process again and again: each one waits, and the first one continues."""
+    """While the first process lives, each process that a supervisor starts with the same id waits for it."""
     simulation, (one, _) = group_of(2, rules)
     before = one.application.fetchable
     for number in range(5):
@@ -421,7 +415,7 @@ def test_processes_that_are_restarted_in_turns_do_not_replace_each_other(rules: 
 
 @RULES
 def test_one_of_two_replacements_of_a_dead_member_joins_and_the_other_waits(rules: Rules) -> None:
-    """Both have proof of the death, and neither takes the id from the other."""
+    """Of two replacements with proof of the death, one joins and the other waits."""
     simulation, (one, _) = group_of(2, rules)
     one.kill()
     pair = [simulation.start(2 + number, "a", settings=static(0, policy=DEAD)) for number in range(2)]
@@ -430,7 +424,7 @@ def test_one_of_two_replacements_of_a_dead_member_joins_and_the_other_waits(rule
 
 
 def test_simulation_finds_a_member_that_needs_no_proof() -> None:
-    """The invariant can fail: a takeover from a live holder is found."""
+    """The invariant can fail: it reports a takeover from a live holder."""
     simulation = Simulation(1, rules=RULES_4_4, make_member=broken.made_with(broken.NeedsNoProof))
     simulation.create_topic("a", 4)
     simulation.start(0, "a", settings=static(0))

@@ -1,6 +1,6 @@
-"""A coordinator under test: the rule tests send requests to it, and it is a simulated one or a real broker's.
+"""A coordinator under test for the rule tests: a simulated coordinator, or the coordinator of a real broker.
 
-A test sends requests, receives answers, and lets time pass until something is the case. It reads no clock, so that the
+A test sends requests, receives responses, and lets time pass until a condition is true. It reads no clock, so that the
 same test runs in virtual time here and in real time on a broker (`tests.simulation.real`).
 """
 
@@ -19,62 +19,62 @@ from consumer_membership.types import Instant
 T = TypeVar("T")
 RulesT = TypeVar("RulesT", bound=Rules | ClassicRules)
 
-#: The topic of the rule tests and its partitions; a broker that other tests share has no other topic of this name.
+#: The topic of the rule tests and its partitions; other tests that share a broker do not use this name.
 TOPIC: Final = f"rules-{uuid4().hex[:10]}"
 PARTITIONS: Final = 4
 
-#: Virtual time passes in steps of this length, and this many of them at most.
+#: The length of a step of virtual time, and the maximum number of steps.
 _STEP_S: Final = 0.1
 _MOST_STEPS: Final = 6000
 
 
 class CoordinatorUnderTest(ABC, Generic[RulesT]):
-    """The coordinator of one group, which has no members at first, in a cluster that has `topic`."""
+    """The coordinator of one group, which has no members at first, in a cluster with the topic `topic`."""
 
     def __init__(self, group_id: str, rules: RulesT, topic: Topic) -> None:
         self.group_id = group_id
-        #: What the version and the configuration of this coordinator make it answer.
+        #: The rules of this coordinator, which follow from its version and configuration.
         self.rules = rules
         self.topic = topic
 
     @abstractmethod
     def send(self, key: Key, request: Request, *, group_id: str | None = None) -> None:
-        """Send a request; its answer is `key`'s. Another group than the one under test can be named."""
+        """Send a request to the group under test or to `group_id`; `key` identifies its response."""
 
     @abstractmethod
     def has_answer(self, key: Key) -> bool:
-        """Whether the answer has come; a false "no" is possible on a real broker, a false "yes" is not."""
+        """Return whether the response has arrived. On a real broker, it may arrive just after False was returned."""
 
     @abstractmethod
     def receive(self, key: Key) -> Answer:
-        """Return the answer to this request; time passes until it comes."""
+        """Let time pass until the response to this request arrives, and return it."""
 
     @abstractmethod
     def until(self, attempt: Callable[[], T]) -> T:
-        """Let time pass until this returns something true, and return that."""
+        """Let time pass until this returns a true value, and return that value."""
 
     @abstractmethod
     def members(self) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
 
     @abstractmethod
     def state(self) -> str:
-        """The state of a classic group, as DescribeGroups names it."""
+        """Return the state of a classic group by its name in DescribeGroups."""
 
     @abstractmethod
     def create_topic(self, partitions: int) -> Topic:
-        """Create another topic, with a name of its own."""
+        """Create another topic, with a unique name."""
 
     @abstractmethod
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
 
     @abstractmethod
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic."""
 
     def call(self, request: Request, *, group_id: str | None = None) -> Answer:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
         key = object()
         self.send(key, request, group_id=group_id)
         return self.receive(key)
@@ -95,11 +95,11 @@ class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
         self._keep(self.coordinator.process(key, group_id or self.group_id, request, self.now))
 
     def has_answer(self, key: Key) -> bool:
-        """Whether the coordinator has released the answer."""
+        """Return whether the coordinator has sent the response."""
         return key in self._answers
 
     def receive(self, key: Key) -> Answer:
-        """Let one deadline after the other pass until the answer is there."""
+        """Let one deadline after the other pass until the response is available."""
         while key not in self._answers:
             deadline = self.coordinator.next_deadline()
             assert deadline is not None, f"nothing will ever answer {key}"
@@ -115,11 +115,11 @@ class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
         raise AssertionError(f"this did not happen within {_MOST_STEPS * _STEP_S:.0f} virtual seconds")
 
     def members(self) -> frozenset[str]:
-        """The ids of the group's members."""
+        """Return the ids of the group's members."""
         return self.coordinator.members(self.group_id)
 
     def state(self) -> str:
-        """The state of the classic group."""
+        """Return the state of the classic group."""
         return str(self.coordinator.groups[self.group_id].state.value)
 
     def create_topic(self, partitions: int) -> Topic:
@@ -129,7 +129,7 @@ class SimulatedCoordinator(CoordinatorUnderTest[RulesT]):
         return self.coordinator.topics[name]
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
         self.coordinator.create_topic(topic.name, partitions, topic.topic_id)
         return self.coordinator.topics[topic.name]
 

@@ -1,1 +1,1 @@
-"""Classic groups in the simulation: a pure coordinator that keeps the broker's rules for JoinGroup and SyncGroup."""
+"""Tests of classic groups in the simulation, with a pure coordinator that keeps the broker's rules."""

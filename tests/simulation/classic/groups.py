@@ -24,7 +24,7 @@ def simulation_of(
     faults: Faults | None = None,
     make_member: Callable[..., MemberCore] = MemberCore,
 ) -> Simulation:
-    """A simulation with topic a, where a group waits a moment for its second member."""
+    """Return a simulation with topic a, in which a new group waits 0.2 s for its second member."""
     rules = ClassicRules(initial_rebalance_delay_s=0.2, max_size=max_size)
     simulation = Simulation(seed, rules=rules, faults=faults, make_member=make_member)
     simulation.create_topic("a", partitions)
@@ -38,7 +38,7 @@ def start(
     assignor: str | Assignor = "cooperative-sticky",
     instance_id: str | None = None,
 ) -> Process:
-    """Start a process that subscribes, and polls often."""
+    """Start a process that subscribes and polls often."""
     settings = MemberSettings(
         group_id=GROUP, instance_id=instance_id, max_poll_interval_s=10.0, auto_commit_interval_s=1.0
     )

@@ -15,13 +15,13 @@ from tests.simulation.under_test import CoordinatorUnderTest
 
 Sut: TypeAlias = CoordinatorUnderTest[ClassicRules]
 
-#: A timeout that a test waits for, and one that ends in no test.
+#: A timeout that ends within a test, and a timeout that does not.
 SHORT_S, LONG_S = 1.0, 60.0
-#: The states of a group, as brokers name them.
+#: The states of a group by their names on brokers.
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
 
-#: A JoinGroup of a member whose session ends in no test, unless the test wants it to.
+#: A JoinGroup of a member whose session by default does not end within a test.
 join = partial(scene.join, session_timeout_s=LONG_S)
 
 
@@ -31,27 +31,27 @@ def new_id(sut: Sut, *, session_timeout_s: float = LONG_S) -> str:
 
 
 def with_id(sut: Sut, request: Join) -> Join:
-    """Give a dynamic member's join the id that the coordinator makes."""
+    """Return the join with the id that the coordinator creates for a dynamic member."""
     if request.instance_id is not None or request.member_id:
         return request
     return replace(request, member_id=expect(MemberIdRequired, sut.call(request)).member_id)
 
 
 def rejoin(request: Join, joined: Joined) -> Join:
-    """The same join, of the member that it made."""
+    """Return the join with the id of the member that it created."""
     return replace(request, member_id=joined.member_id)
 
 
 def send_and_see(sut: Sut, key: str, request: Join) -> None:
-    """Send a join that makes the group gather, and return when it does."""
+    """Send a join that begins a rebalance, and wait until the group is in PreparingRebalance."""
     sut.send(key, request)
     sut.until(lambda: sut.state() == PREPARING)
 
 
 def gathering(sut: Sut, *requests: Join) -> list[Joined]:
-    """Let these join the empty group, up to the end of the join phase. The first one leads.
+    """Let members join the empty group up to the end of the join phase; the first member leads.
 
-    It joins twice: a real group's first member waits for no other, and the others come in its second generation.
+    The first member joins twice: on a broker it waits for no other member, and the others join its second generation.
     """
     first, *others = requests
     joined = expect(Joined, sut.call(with_id(sut, first)))
@@ -69,7 +69,7 @@ def _has_members(sut: Sut, count: int) -> Callable[[], bool]:
 
 
 def stable(sut: Sut, *requests: Join) -> list[Joined]:
-    """A stable group of these: the leader gives each member in turn the next partition."""
+    """Return the members of a stable group with these joins; each member has one partition, in order."""
     members = gathering(sut, *requests)
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
     for member, request in zip(members[1:], requests[1:], strict=True):
@@ -81,5 +81,5 @@ def stable(sut: Sut, *requests: Join) -> list[Joined]:
 
 
 def heartbeat(member: Joined, instance_id: str | None = None) -> ClassicHeartbeat:
-    """A Heartbeat of this member."""
+    """Return a Heartbeat of this member."""
     return ClassicHeartbeat(member_id=member.member_id, generation=member.generation, instance_id=instance_id)

@@ -1,4 +1,4 @@
-"""Builders for tests of the classic coordinator: requests, and groups that are brought into a state."""
+"""Builders for tests of the classic coordinator: requests, and groups in a required state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def coordinator(rules: ClassicRules | None = None) -> ClassicCoordinator:
-    """A coordinator of a cluster with the rule tests' topic; by default it does not wait for a group's second."""
+    """Return a coordinator with the rule tests' topic; by default, groups do not wait for a second member."""
     sut = ClassicCoordinator(rules or ClassicRules(initial_rebalance_delay_s=0.0))
     sut.create_topic(TOPIC, PARTITIONS)
     return sut
@@ -45,7 +45,7 @@ def join(
     rebalance_timeout_s: float = 60.0,
     version: int = 9,
 ) -> Join:
-    """A JoinGroup."""
+    """Return a JoinGroup."""
     subscription = MemberSubscription(topics=frozenset(topics))
     return Join(
         member_id=member_id,
@@ -58,17 +58,17 @@ def join(
 
 
 def call(sut: ClassicCoordinator, key: Key, request: Request, now: float = 0.0) -> dict[Key, Answer]:
-    """Ask, and see what that releases."""
+    """Send a request, and return all responses that it releases."""
     return dict(sut.process(key, "g", request, now))
 
 
 def answer(sut: ClassicCoordinator, request: Request, now: float = 0.0) -> Answer:
-    """Ask something that is answered at once."""
+    """Send a request that has an immediate response, and return the response."""
     return call(sut, "asked", request, now)["asked"]
 
 
 def expect(kind: type[T], given: object) -> T:
-    """What was answered, as what it must be."""
+    """Return the response after checking its type."""
     assert isinstance(given, kind), given
     return given
 
@@ -79,7 +79,7 @@ def new_id(sut: ClassicCoordinator, now: float = 0.0) -> str:
 
 
 def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[Joined]:
-    """Let these join the empty group (dynamic ones with a new id first), up to the end of the join phase."""
+    """Let members join the empty group up to the end of the join phase; dynamic members get an id first."""
     for number, request in enumerate(requests):
         keyed = request
         if request.instance_id is None:
@@ -92,7 +92,7 @@ def gathering(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> lis
 
 
 def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None = None, **fields: str) -> Sync:
-    """A SyncGroup of a member that joined; the leader's with its shares."""
+    """Return a SyncGroup of a member that joined; `shares` is the leader's assignment."""
     given = tuple(LeaderShare(member_id, frozenset(partitions)) for member_id, partitions in (shares or {}).items())
     return Sync(
         member_id=joined.member_id,
@@ -105,7 +105,7 @@ def sync(joined: Joined, shares: Mapping[str, tuple[TopicPartition, ...]] | None
 
 
 def stable(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[Joined]:
-    """A stable group of these: the first one leads and gives each member in turn the next partition."""
+    """Return the members of a stable group: the first member leads, and each member has one partition, in order."""
     members = gathering(sut, *requests, now=now)
     shares = {member.member_id: (A[number],) for number, member in enumerate(members)}
     released = [one for member in members[1:] for one in sut.process(member.member_id, "g", sync(member), now)]
@@ -117,10 +117,10 @@ def stable(sut: ClassicCoordinator, *requests: Join, now: float = 0.0) -> list[J
 
 
 def group_of(sut: ClassicCoordinator) -> ClassicGroup:
-    """The group of all these tests."""
+    """Return the group of these tests."""
     return sut.groups["g"]
 
 
 def journal(sut: ClassicCoordinator, kind: type[T]) -> list[T]:
-    """The facts of one kind."""
+    """Return the journal entries of one kind."""
     return [entry for entry in sut.journal if isinstance(entry, kind)]

@@ -34,7 +34,7 @@ LISTS = (("range",), ("range", "sticky"), ("sticky", "range"))
 
 
 class Clients:
-    """Clients that know each id that was ever assigned, and combine ids at random."""
+    """Clients that use any id that was ever assigned, and combine ids at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311 - a simulation, not cryptography
@@ -62,7 +62,7 @@ class Clients:
             self.take(self.sut.process(key, "g", self.request(), self.now))
 
     def request(self) -> Request:
-        """Any request of a client that may be a member."""
+        """Return a random request of a client that may be a member."""
         pick = self.random.choice
         group = self.sut.groups.get("g")
         member_id = pick([*self.ids[-6:], *(group.roster.members if group is not None else ())])
@@ -84,7 +84,7 @@ class Clients:
         return LeaveGroup(members=(LeavingMember(member_id, instance_id), LeavingMember(pick(self.ids))))
 
     def a_join(self, member_id: str, instance_id: str | None) -> Join:
-        """A JoinGroup of any kind."""
+        """Return a random JoinGroup."""
         pick = self.random.choice
         return join(
             member_id,
@@ -97,7 +97,7 @@ class Clients:
         )
 
     def take(self, released: Iterable[Released]) -> None:
-        """Take responses, each of which must be the only one to its request."""
+        """Record responses, and check that each request has only one response."""
         for key, answer in released:
             assert key in self.sent - self.answered
             self.answered.add(int(str(key)))
@@ -129,7 +129,7 @@ class Clients:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_coordinator_keeps_its_invariants_for_any_order_of_requests(seed: int) -> None:
-    """No request is answered twice, none waits in a phase without an end, and each member has a timer."""
+    """No request gets two responses, no request waits in a phase without an end, and each member has a timer."""
     clients = Clients(seed)
     for _ in range(STEPS):
         clients.step()
@@ -157,7 +157,7 @@ def test_coordinator_without_requests_empties_the_group_and_answers_each_waiting
 
 
 def test_random_requests_reach_each_phase() -> None:
-    """The seeds above lead to generations, assignments, replacements and moves."""
+    """The random requests of these tests lead to generations, assignments, replacements and moves."""
     happened: set[str] = set()
     for seed in range(10):
         clients = Clients(seed)

@@ -1,6 +1,6 @@
 """The rules of a classic group's coordinator (rules 3.5 to 3.7 and 4), on the simulation and on brokers.
 
-Each test runs on the simulated coordinator and, marked integration, on a real one.
+Each test runs on the simulated coordinator and, marked integration, on a real coordinator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REBALANCING = Refused(code.REBALANCE_IN_PROGRESS)
 ILLEGAL = Refused(code.ILLEGAL_GENERATION)
 INCONSISTENT = Refused(code.INCONSISTENT_GROUP_PROTOCOL)
 
-#: With other topics than `join()`.
+#: A join with other topics than `join()`.
 CHANGED = join(topics=("b",))
 
 
@@ -55,7 +55,7 @@ CHANGED = join(topics=("b",))
 
 
 def test_dynamic_member_must_join_with_the_assigned_id(classic: Sut) -> None:
-    """KIP-394, rules 4.2: MEMBER_ID_REQUIRED carries the id, which the member keeps."""
+    """KIP-394, rules 4.2: A dynamic member joins with the id from MEMBER_ID_REQUIRED and keeps it."""
     member_id = new_id(classic)
     joined = expect(Joined, classic.call(join(member_id)))
     assert (joined.member_id, joined.generation) == (member_id, 1)
@@ -63,14 +63,14 @@ def test_dynamic_member_must_join_with_the_assigned_id(classic: Sut) -> None:
 
 
 def test_join_before_version_4_needs_no_id(classic: Sut) -> None:
-    """KIP-394, rules 4.2: JoinGroup below version 4 does not have MEMBER_ID_REQUIRED."""
+    """KIP-394, rules 4.2: A JoinGroup below version 4 is admitted without an id, and gets no MEMBER_ID_REQUIRED."""
     joined = expect(Joined, classic.call(join(version=3)))
-    # A broker describes a new group only when the group's record is committed.
+    # A broker describes a new group only after it has committed the group's record.
     classic.until(lambda: classic.members() == {joined.member_id})
 
 
 def test_assigned_id_without_a_join_delays_the_rebalance_until_it_expires(classic: Sut) -> None:
-    """Rules 4.2, 4.3 and 4.9: Meanwhile the waiting JoinGroup keeps a member whose session is shorter."""
+    """Rules 4.2, 4.3 and 4.9: A waiting JoinGroup keeps its member until the unused id expires, beyond its session."""
     (leader,) = stable(classic, join(session_timeout_s=SHORT_S))
     late = new_id(classic, session_timeout_s=2 * SHORT_S)
     again = expect(Joined, classic.call(join(leader.member_id, session_timeout_s=SHORT_S)))
@@ -97,10 +97,7 @@ def test_leader_stays_leader_while_it_joins_again(classic: Sut) -> None:
 
 
 def test_dynamic_members_that_do_not_rejoin_in_time_are_removed(classic: Sut) -> None:
-    """Rules 3.4: They are removed at the end of the rebalance timeout.
-
-    Without the leader, the first member that joined leads.
-    """
+    """Rules 3.4: The rebalance timeout removes dynamic members; without the leader, the first joined member leads."""
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = stable(classic, quick, quick)
     send_and_see(classic, "follower", rejoin(replace(quick, offers=CHANGED.offers), follower))
@@ -112,14 +109,14 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_removed(classic: Sut) ->
 
 
 def test_assignor_is_chosen_by_vote_among_those_that_all_support(classic: Sut) -> None:
-    """Rules 4.1: Each member votes for the first assignor of its list that all members have."""
+    """Rules 4.1: The votes decide: each member votes for the first assignor in its list that all members support."""
     lists = [("own", "range", "sticky"), ("sticky", "range"), ("sticky", "range", "own")]
     members = gathering(classic, *(join(assignors=assignors) for assignors in lists))
     assert {member.assignor for member in members} == {"sticky"}
 
 
 def test_member_without_a_common_assignor_gets_inconsistent_group_protocol(classic: Sut) -> None:
-    """Rules 4.7 and 4.9: The error is the same for no assignor, another list and another protocol type."""
+    """Rules 4.7 and 4.9: A join without a common assignor or protocol type gets INCONSISTENT_GROUP_PROTOCOL."""
     assert classic.call(join(assignors=())) == INCONSISTENT
     assert classic.call(replace(join(), protocol_type="")) == INCONSISTENT
     stable(classic, join(assignors=("range", "sticky")))
@@ -137,7 +134,7 @@ def test_full_group_refuses_a_new_member_only(small_classic: Sut) -> None:
 
 
 def test_last_member_to_rejoin_a_group_that_became_full_is_refused(small_classic: Sut) -> None:
-    """KIP-389: Members that have joined count in a join phase, so a newer member may have taken the place."""
+    """KIP-389: In a join phase only joined members count, so a newer member may take the place of the last one."""
     first, second = stable(small_classic, join(), join())
     send_and_see(small_classic, "first", rejoin(join(), first))
     third = with_id(small_classic, join())
@@ -154,7 +151,7 @@ def test_session_timeout_outside_the_broker_s_bounds_is_refused(classic: Sut, se
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation(classic: Sut) -> None:
-    """Rules 4.9: No rebalance begins; the follower's SyncGroup repeats its assignment."""
+    """Rules 4.9: An unchanged follower joins without a rebalance, and its SyncGroup returns the same assignment."""
     _, follower = stable(classic, join(), join())
     assert classic.call(rejoin(join(), follower)) == follower
     assert classic.call(sync(follower)) == Synced(assignor="range", assignment=frozenset({A[1]}))
@@ -165,14 +162,14 @@ def test_follower_that_rejoins_unchanged_gets_the_current_generation(classic: Su
 def test_rejoin_of_the_leader_or_with_other_metadata_begins_a_rebalance(
     classic: Sut, number: int, request_: object
 ) -> None:
-    """Rules 4.9: The leader may have seen new partitions, which its metadata do not show."""
+    """Rules 4.9: A join of the leader, who may know new partitions, or with other metadata begins a rebalance."""
     members = stable(classic, join(), join())
     classic.send("again", rejoin(join() if request_ == join() else CHANGED, members[number]))
     classic.until(lambda: classic.state() == PREPARING)
 
 
 def test_repeated_join_while_the_leader_assigns_gets_the_same_response(classic: Sut) -> None:
-    """Rules 4.9: The first response may have been lost; a join with other metadata begins a rebalance."""
+    """Rules 4.9: A repeated join gets the same response, which may have been lost; other metadata begin a rebalance."""
     leader, follower = gathering(classic, join(), join())
     again = expect(Joined, classic.call(rejoin(join(), leader)))
     assert replace(again, members=()) == replace(leader, members=())
@@ -199,7 +196,7 @@ def test_sync_waits_for_the_leader_s_sync(classic: Sut) -> None:
 
 
 def test_sync_of_a_non_member_or_another_generation_is_refused(classic: Sut) -> None:
-    """Rules 4.7: The errors are UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and INCONSISTENT_GROUP_PROTOCOL."""
+    """Rules 4.7: SyncGroup with a wrong member, generation or assignor gets the error for that field."""
     (leader,) = gathering(classic, join())
     assert classic.call(sync(replace(leader, member_id="m9"))) == UNKNOWN
     assert classic.call(sync(replace(leader, generation=0))) == ILLEGAL
@@ -207,7 +204,7 @@ def test_sync_of_a_non_member_or_another_generation_is_refused(classic: Sut) -> 
 
 
 def test_sync_during_a_join_phase_gets_rebalance_in_progress(classic: Sut) -> None:
-    """Rules 4.7: A SyncGroup that already waits gets REBALANCE_IN_PROGRESS when the rebalance begins."""
+    """Rules 4.7: A SyncGroup during a join phase, or waiting when it begins, gets REBALANCE_IN_PROGRESS."""
     leader, follower = gathering(classic, join(), join())
     classic.send("waits", sync(follower))
     send_and_see(classic, "leader", rejoin(CHANGED, leader))
@@ -216,10 +213,7 @@ def test_sync_during_a_join_phase_gets_rebalance_in_progress(classic: Sut) -> No
 
 
 def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
-    """Rules 4.9: It is removed a rebalance timeout after the join phase.
-
-    The leader's assignment and the member's heartbeats do not keep it.
-    """
+    """Rules 4.9: A member without a SyncGroup in the rebalance timeout is removed, even if it sends heartbeats."""
     quick = join(rebalance_timeout_s=SHORT_S, session_timeout_s=LONG_S)
     leader, follower = gathering(classic, quick, quick)
     expect(Synced, classic.call(sync(leader)))
@@ -229,7 +223,7 @@ def test_member_that_does_not_sync_in_time_is_removed(classic: Sut) -> None:
 
 
 def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic: Sut) -> None:
-    """Rules 4.3: A leader that does not assign is removed at its rebalance timeout; the members that wait are not."""
+    """Rules 4.3: A leader that does not assign is removed at its rebalance timeout; members that wait stay."""
     quick = join(rebalance_timeout_s=2 * SHORT_S, session_timeout_s=LONG_S)
 
     def waited() -> Joined | None:
@@ -251,7 +245,7 @@ def test_leader_that_does_not_assign_is_removed_and_waiting_members_stay(classic
 
 
 def test_heartbeat_response_shows_the_state_of_the_group(classic: Sut) -> None:
-    """Rules 4.7: The response is NONE while the group is completing or stable, and otherwise the error."""
+    """Rules 4.7: A heartbeat gets NONE if the group completes or is stable, and otherwise an error."""
     leader, follower = gathering(classic, join(), join())
     heartbeats = [heartbeat(leader), replace(heartbeat(leader), generation=0)]
     assert [classic.call(one) for one in heartbeats] == [Alive(), ILLEGAL]
@@ -262,7 +256,7 @@ def test_heartbeat_response_shows_the_state_of_the_group(classic: Sut) -> None:
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session(classic: Sut) -> None:
-    """Rules 4.9: The other members must join again; the removed member's next request gets UNKNOWN_MEMBER_ID."""
+    """Rules 4.9: A session's end removes the member, which gets UNKNOWN_MEMBER_ID, and begins a rebalance."""
     leader, follower = stable(classic, join(session_timeout_s=SHORT_S), join(session_timeout_s=LONG_S))
     classic.until(lambda: classic.call(heartbeat(follower)) == REBALANCING)
     assert classic.members() == {follower.member_id}
@@ -270,7 +264,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session(classic: Sut) -> Non
 
 
 def test_emptied_group_is_empty_in_a_new_generation(classic: Sut) -> None:
-    """Rules 4.9: The next member's generation is therefore always a new one."""
+    """Rules 4.9: An emptied group begins a generation, so the generation of the next member is never a former one."""
     (leader,) = stable(classic, join())
     classic.call(LeaveGroup(members=(LeavingMember(leader.member_id),)))
     assert (classic.state(), classic.members()) == (EMPTY, frozenset())
@@ -301,13 +295,13 @@ def test_leave_group_returns_a_result_for_each_member(classic: Sut) -> None:
 
 
 def test_leave_of_a_missing_group_returns_unknown_member_id_for_each_member(classic: Sut) -> None:
-    """Rules 3.5: LeaveGroup returns a result for each of the members."""
+    """Rules 3.5: LeaveGroup of a missing group returns UNKNOWN_MEMBER_ID for each member."""
     identities = (LeavingMember("m9"), LeavingMember(instance_id="i9"))
     assert classic.call(LeaveGroup(members=identities)) == LeaveResults(codes=(code.UNKNOWN_MEMBER_ID,) * 2)
 
 
 def test_waiting_join_of_a_removed_member_gets_unknown_member_id(classic: Sut) -> None:
-    """Rules 3.5: An administrator removes the member; the other members no longer wait for it."""
+    """Rules 3.5: The waiting join of a removed member gets UNKNOWN_MEMBER_ID; the others no longer wait for it."""
     leader, follower = stable(classic, join(), join())
     send_and_see(classic, "leader", rejoin(join(), leader))
     assert classic.call(LeaveGroup(members=(LeavingMember(leader.member_id),))) == LeaveResults(codes=(0,))

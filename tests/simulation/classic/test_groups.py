@@ -20,7 +20,7 @@ all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
 def group_of(
     size: int, assignor: str = "cooperative-sticky", *, static: bool = False, seed: int = 0
 ) -> tuple[Simulation, list[Process]]:
-    """A settled group."""
+    """Return a settled group of this size."""
     simulation = simulation_of(seed)
     members = [start(simulation, "a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
     simulation.settle(10.0)
@@ -28,16 +28,13 @@ def group_of(
 
 
 def shares(members: list[Process]) -> list[int]:
-    """The number of partitions of each member."""
+    """Return the number of partitions of each member, ascending."""
     return sorted(len(member.application.fetchable) for member in members)
 
 
 @all_assignors
 def test_classic_group_stays_balanced_while_members_join_and_leave(assignor: str) -> None:
-    """Each partition has one owner throughout, and the result is balanced.
-
-    A clean leave and a join repeat no record.
-    """
+    """A group that settles after a join or a clean leave is balanced, and no record is repeated."""
     simulation, members = group_of(2, assignor)
     assert shares(members) == [3, 3]
     members.append(start(simulation, "a", assignor=assignor))
@@ -51,7 +48,7 @@ def test_classic_group_stays_balanced_while_members_join_and_leave(assignor: str
 
 
 def test_cooperative_scale_out_revokes_only_moving_partitions() -> None:
-    """KIP-429: A member gets no callback about a partition that it retains."""
+    """KIP-429: A cooperative scale-out revokes only the partitions that move to the new member."""
     simulation, members = group_of(2)
     before = [member.application.fetchable for member in members]
     calls = [len(member.application.calls) for member in members]
@@ -65,7 +62,7 @@ def test_cooperative_scale_out_revokes_only_moving_partitions() -> None:
 
 @all_assignors
 def test_crashed_member_s_partitions_move_after_its_session(assignor: str) -> None:
-    """Other members get the partitions when the session has ended."""
+    """When the session of a crashed member ends, the other members get its partitions."""
     simulation, members = group_of(3, assignor)
     members[0].kill()
     simulation.settle(20.0)
@@ -74,10 +71,7 @@ def test_crashed_member_s_partitions_move_after_its_session(assignor: str) -> No
 
 @all_assignors
 def test_restarted_static_member_keeps_its_partitions_without_a_rebalance(assignor: str) -> None:
-    """KIP-345: The newest process gets the same partitions after a crash and an immediate restart.
-
-    Other members get no callback.
-    """
+    """KIP-345: After a crash and a restart a static member has the same partitions; other members get no callback."""
     simulation, members = group_of(3, assignor, static=True)
     had, calls = (
         members[1].application.fetchable,
@@ -92,7 +86,7 @@ def test_restarted_static_member_keeps_its_partitions_without_a_rebalance(assign
 
 @all_assignors
 def test_restarted_static_member_rejoins_a_full_group_before_its_session_ends(assignor: str) -> None:
-    """KIP-389 counts the stale member, which is removed; no other member loses a partition or is refused."""
+    """KIP-389: In a full group a restarted static member removes its stale member and rejoins; others keep theirs."""
     simulation = simulation_of(max_size=3)
     members = [start(simulation, "a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
     simulation.settle(10.0)
@@ -107,7 +101,7 @@ def test_restarted_static_member_rejoins_a_full_group_before_its_session_ends(as
 
 
 def test_living_former_static_holder_is_fenced_permanently() -> None:
-    """The former holder is FATAL after on_lost and never rejoins."""
+    """A live former holder of a static id is FATAL after on_lost and never rejoins."""
     simulation, members = group_of(2, static=True)
     newcomer = start(simulation, "a", instance_id="i0")
     simulation.run_for(5.0)
@@ -125,7 +119,7 @@ def test_static_close_moves_partitions_early_only_with_leave(option: LeaveOption
 
 
 def test_leader_triggers_a_rebalance_for_added_partitions() -> None:
-    """The group rebalances after the refresh that shows more partitions."""
+    """When the leader's metadata refresh shows more partitions, the group rebalances."""
     simulation, _ = group_of(2)
     simulation.grow_topic("a", 8)
     simulation.run_for(299.0)
@@ -133,7 +127,7 @@ def test_leader_triggers_a_rebalance_for_added_partitions() -> None:
 
 
 def test_pattern_subscription_follows_created_and_deleted_topics() -> None:
-    """C13: Each member with a matching pattern detects a created or deleted topic, whether it leads or not."""
+    """C13: Each member with a matching pattern, leader or not, detects a created or deleted topic."""
     simulation, _ = group_of(1)
     matching = start(simulation, pattern="^a.*")
     simulation.settle(10.0)
@@ -151,10 +145,7 @@ def test_pattern_subscription_follows_created_and_deleted_topics() -> None:
 @all_assignors
 @pytest.mark.parametrize("block", range(4))
 def test_classic_group_keeps_its_invariants_on_a_lossy_network(assignor: str, block: int) -> None:
-    """Requests and responses are lost, and members join, leave and die.
-
-    Each partition has one owner, and the group settles afterwards.
-    """
+    """If messages are lost and members join, leave and die, each partition has one owner, and the group settles."""
     first = seed_for("lossy classic groups") + block * 15
     for seed in range(first, first + 15):
         simulation = simulation_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))

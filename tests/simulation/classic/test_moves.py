@@ -1,4 +1,4 @@
-"""The state that a classic group's coordinator keeps when it moves, and the coordinator as a value."""
+"""The state of a classic group that survives a move of the coordinator, and the coordinator as a value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOT_COORDINATOR = Refused(code.NOT_COORDINATOR)
 
 
 def test_requests_to_another_or_a_loading_node_are_refused() -> None:
-    """Rules 4.7: After a move the old node is not the coordinator, and the new one loads first."""
+    """Rules 4.7: After a move the old node refuses requests, and the new node refuses them until it has loaded."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     sut.move(2, 1.0, loading_s=0.5)
@@ -56,7 +56,7 @@ def test_requests_to_another_or_a_loading_node_are_refused() -> None:
 
 
 def test_loading_coordinator_answers_heartbeats_with_none() -> None:
-    """Rules 4.10: The coordinator does not know the group's state yet, so no member is alarmed."""
+    """Rules 4.10: A coordinator that still loads the group answers heartbeats with NONE."""
     sut = coordinator()
     sut.move(2, 0.0, loading_s=0.5)
     assert answer(sut, ClassicHeartbeat(member_id="m9", generation=3), 0.1) == Alive()
@@ -64,7 +64,7 @@ def test_loading_coordinator_answers_heartbeats_with_none() -> None:
 
 
 def test_loaded_group_restarts_its_sessions() -> None:
-    """Rules 4.9: No member could send a heartbeat meanwhile."""
+    """Rules 4.9: The sessions of a loaded group restart, because no member could send a heartbeat during the move."""
     sut = coordinator()
     stable(sut, join())
     assert sut.move(2, 9.0, loading_s=2.0) == []
@@ -84,10 +84,7 @@ def test_move_answers_waiting_requests_with_not_coordinator() -> None:
 
 
 def test_move_discards_a_generation_without_an_assignment() -> None:
-    """Only assignments of a leader's SyncGroup are written.
-
-    A new coordinator continues from there with a stable group.
-    """
+    """A move discards a generation without an assignment: the new coordinator loads the last stable generation."""
     sut = coordinator()
     first, second = stable(sut, join(), join())
     call(sut, 1, join(first.member_id), 1.0)
@@ -101,7 +98,7 @@ def test_move_discards_a_generation_without_an_assignment() -> None:
 
 
 def test_emptied_group_keeps_its_generation_after_a_move() -> None:
-    """The emptied state is written, so the group has no member and no generation is repeated."""
+    """After a move an emptied group has no member and keeps its generation, so that no generation is repeated."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, LeaveGroup(members=(LeavingMember(leader.member_id),)), 1.0)
@@ -110,7 +107,7 @@ def test_emptied_group_keeps_its_generation_after_a_move() -> None:
 
 
 def test_initial_delay_restarts_after_a_move() -> None:
-    """A group that was still empty is empty again and has no member."""
+    """A group in its initial delay is empty after a move, so its first join starts the delay again."""
     sut = coordinator(ClassicRules())
     for number in range(2):
         call(sut, number, join(instance_id=f"i{number}"), 0.0)
@@ -132,7 +129,7 @@ def test_static_member_replacement_survives_a_move_of_a_stable_group() -> None:
 
 
 def test_loaded_group_has_only_the_elected_assignor_s_metadata() -> None:
-    """A follower's unchanged list therefore looks changed, and other lists look inconsistent."""
+    """A loaded group has only the elected assignor's metadata, so an unchanged join begins a rebalance."""
     sut = coordinator()
     lists = ("range", "sticky")
     _, follower = stable(sut, join(assignors=lists), join(assignors=lists))
@@ -143,7 +140,7 @@ def test_loaded_group_has_only_the_elected_assignor_s_metadata() -> None:
 
 
 def test_unloaded_group_returns_coordinator_not_available() -> None:
-    """Rules 3.6: Requests to the unloaded group object get COORDINATOR_NOT_AVAILABLE."""
+    """Rules 3.6: Requests to an unloaded group get COORDINATOR_NOT_AVAILABLE."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     group_of(sut).unload()
@@ -159,7 +156,7 @@ def test_unloaded_group_returns_coordinator_not_available() -> None:
 
 
 def rebalancing() -> tuple[ClassicCoordinator, str]:
-    """A group with a waiting join, an unused assigned id, and a missing member; and the missing member's id."""
+    """Return a group with a waiting join, an unused id and a missing member, and the missing member's id."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join(instance_id="i0"))
     new_id(sut, 1.0)
@@ -169,7 +166,7 @@ def rebalancing() -> tuple[ClassicCoordinator, str]:
 
 @pytest.mark.parametrize("copy_of", [copy.deepcopy, fork], ids=["deepcopy", "fork"])
 def test_coordinator_copy_is_independent(copy_of: object) -> None:
-    """An exploration continues from one state in several ways."""
+    """A copy of a coordinator is independent, so that an exploration can continue from one state in several ways."""
     assert callable(copy_of)
     sut, missing = rebalancing()
     other = copy_of(sut)
@@ -183,7 +180,7 @@ def test_coordinator_copy_is_independent(copy_of: object) -> None:
 
 
 def test_coordinator_key_covers_the_state_that_decides_responses() -> None:
-    """States are deduplicated by their key: equal for equal histories, and different after each step."""
+    """The key, which deduplicates states, is equal for equal histories and different after each step."""
     keys = []
     for _ in range(2):
         sut = coordinator()
@@ -205,7 +202,7 @@ def test_exploration_key_works_for_the_coordinator() -> None:
 
 
 def test_journal_records_members_and_assignment_of_each_generation() -> None:
-    """Invariants need the members of a generation and its leader's assignment."""
+    """The journal, which the invariants read, has the members of each generation and its leader's assignment."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ids = (leader.member_id, follower.member_id)
@@ -218,7 +215,7 @@ def test_journal_records_members_and_assignment_of_each_generation() -> None:
 
 
 def test_any_timer_can_be_fired_without_a_clock() -> None:
-    """An exploration fires timers in any order."""
+    """An exploration can fire timers in any order, without a clock."""
     sut = coordinator()
     leader, _ = stable(sut, join(), join())
     assert {timer.kind for _, timer in sut.timers()} == {TimerKind.SESSION}

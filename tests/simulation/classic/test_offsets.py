@@ -1,6 +1,6 @@
 """Commits to a classic group and fetches of committed offsets (rules 3.6 and 3.7), on the simulation and on brokers.
 
-Each test runs on the simulated coordinator and, marked integration, on a real one.
+Each test runs on the simulated coordinator and, marked integration, on a real coordinator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.classic.rule_scene import Sut, gathering, join, rejoin, send_and_see, stable
 from tests.simulation.classic.scene import A, sync
 
-#: Two UTF-16 code units, four bytes of UTF-8.
+#: A character of two UTF-16 code units, and four bytes in UTF-8.
 G_CLEF = "\N{MUSICAL SYMBOL G CLEF}"
 OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
@@ -25,7 +25,7 @@ def commit(sut: Sut, member_id: str = "", generation: int = -1, partition: Topic
 
 
 def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
-    """Rules 3.6 and 4.7: Commits are also refused while the leader assigns; they are accepted in the join phase."""
+    """Rules 3.6 and 4.7: Commits need the current generation, and are refused while the leader assigns."""
     leader, follower = gathering(classic, join(), join())
     good, old = leader.generation, leader.generation - 1
 
@@ -43,7 +43,7 @@ def test_commits_are_fenced_by_member_and_generation(classic: Sut) -> None:
 
 
 def test_commits_without_a_member_are_accepted_only_in_an_empty_group(classic: Sut) -> None:
-    """Rules 3.6: A consumer with manual assignment commits so; its commit creates a missing group."""
+    """Rules 3.6: A commit without a member (manual assignment) needs an empty group, and creates a missing group."""
     assert commit(classic, "m9", 3) == code.GROUP_ID_NOT_FOUND
     assert commit(classic) == 0
     assert commit(classic, "m9", 3) == code.UNKNOWN_MEMBER_ID
@@ -53,7 +53,7 @@ def test_commits_without_a_member_are_accepted_only_in_an_empty_group(classic: S
 
 
 def test_committed_offsets_are_returned_without_a_member_check(classic: Sut) -> None:
-    """Rules 3.7: A group that does not exist also gets a response."""
+    """Rules 3.7: OffsetFetch returns committed offsets without a member check, also of a group that does not exist."""
     wanted = Fetch(partitions=frozenset(A[:2]))
     assert classic.call(wanted) == Fetched(offsets=dict.fromkeys(A[:2]))
     assert commit(classic) == 0
@@ -64,7 +64,7 @@ def test_committed_offsets_are_returned_without_a_member_check(classic: Sut) -> 
 
 
 def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
-    """Rules 3.7: The coordinator accepts no commit for the deleted topic any more."""
+    """Rules 3.7: The offsets of a deleted topic are removed, and its commits get UNKNOWN_TOPIC_OR_PARTITION."""
     topic = classic.create_topic(1)
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))
@@ -76,7 +76,7 @@ def test_committed_offsets_of_a_deleted_topic_are_removed(classic: Sut) -> None:
 
 
 def test_commit_with_too_long_metadata_is_refused_for_its_partition(classic: Sut) -> None:
-    """Rules 3.6: Kafka counts UTF-16 code units up to offset.metadata.max.bytes (4096)."""
+    """Rules 3.6: Metadata may have up to offset.metadata.max.bytes (4096) UTF-16 code units."""
     kept, refused = A[0], A[1]
     offsets = {
         kept: OffsetAndMetadata(offset=7, metadata=G_CLEF * 2048),

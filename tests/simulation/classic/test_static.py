@@ -1,6 +1,6 @@
 """Members of classic groups with an instance id (KIP-345, KIP-814; rules 3.4), on the simulation and on brokers.
 
-Each test runs on the simulated coordinator and, marked integration, on a real one.
+Each test runs on the simulated coordinator and, marked integration, on a real coordinator.
 """
 
 from __future__ import annotations
@@ -39,20 +39,17 @@ from tests.simulation.classic.scene import A, expect, sync
 FENCED = Refused(code.FENCED_INSTANCE_ID)
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
 STATIC = (join(instance_id="i0"), join(instance_id="i1"))
-#: Sessions that end in no test, and a rebalance timeout that does.
+#: Joins whose sessions do not end within a test, but whose rebalance timeout does.
 QUICK = tuple(replace(one, session_timeout_s=LONG_S, rebalance_timeout_s=SHORT_S) for one in STATIC)
 
 
 def test_static_member_joins_without_member_id_required(classic: Sut) -> None:
-    """MEMBER_ID_REQUIRED is never used for static members; their ids begin with the instance id."""
+    """Static members join without MEMBER_ID_REQUIRED, and their ids begin with the instance id."""
     assert [member.member_id[:3] for member in gathering(classic, *STATIC)] == ["i0-", "i1-"]
 
 
 def test_returning_follower_gets_its_assignment_back_without_a_rebalance(classic: Sut) -> None:
-    """In a stable group with the same assignor, it gets a new id in the current generation.
-
-    SyncGroup repeats the assignment.
-    """
+    """In a stable group, a returning follower gets a new id, the current generation, and its former assignment."""
     leader, follower = stable(classic, *STATIC)
     again = expect(Joined, classic.call(STATIC[1]))
     assert again.member_id not in {leader.member_id, follower.member_id}
@@ -65,10 +62,7 @@ def test_returning_follower_gets_its_assignment_back_without_a_rebalance(classic
 
 @pytest.mark.parametrize(("version", "leads"), [(9, True), (8, False)])
 def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: int, *, leads: bool) -> None:
-    """KIP-814: The leader sees all members and need not assign.
-
-    Before version 9 it must not take itself for the leader.
-    """
+    """KIP-814: A returning leader gets all members and skips the assignment; before version 9 it does not lead."""
     leader, follower = stable(classic, *STATIC)
     again = expect(Joined, classic.call(join(instance_id="i0", version=version)))
     assert {one.member_id for one in again.members} == ({follower.member_id, again.member_id} if leads else set())
@@ -77,7 +71,7 @@ def test_returning_leader_leads_and_skips_its_assignment(classic: Sut, version: 
 
 
 def test_former_holder_of_an_instance_id_is_fenced(classic: Sut) -> None:
-    """Each request with the instance id of the former holder gets FENCED_INSTANCE_ID."""
+    """Each request of the former holder of an instance id gets FENCED_INSTANCE_ID."""
     old = stable(classic, *STATIC)[1]
     expect(Joined, classic.call(STATIC[1]))
     offsets = {A[1]: OffsetAndMetadata(offset=7)}
@@ -91,7 +85,7 @@ def test_former_holder_of_an_instance_id_is_fenced(classic: Sut) -> None:
 
 
 def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> None:
-    """While the group prepares, the new id takes part in the running rebalance."""
+    """A waiting join of the former holder is fenced at its replacement, which takes part in the current rebalance."""
     leader, follower = stable(classic, *STATIC)
     send_and_see(classic, "leader", rejoin(STATIC[0], leader))
     classic.send("new", STATIC[0])
@@ -103,7 +97,7 @@ def test_waiting_join_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
 
 
 def test_waiting_sync_of_the_former_holder_is_fenced_at_once(classic: Sut) -> None:
-    """While the group completes, a new rebalance begins, because the leader may be about to assign to the former id."""
+    """A replacement while the leader may assign to the former id fences the former holder and begins a rebalance."""
     leader, follower = gathering(classic, *STATIC)
     classic.send("follower", sync(follower, instance_id="i1"))
     send_and_see(classic, "new", STATIC[1])
@@ -113,24 +107,21 @@ def test_waiting_sync_of_the_former_holder_is_fenced_at_once(classic: Sut) -> No
 
 
 def test_other_assignor_of_a_returning_member_begins_a_rebalance(classic: Sut) -> None:
-    """A rebalance begins if the next generation would elect another assignor."""
+    """A returning member begins a rebalance if the next generation would elect another assignor."""
     (former,) = stable(classic, join(instance_id="i0", assignors=("range", "sticky")))
     again = expect(Joined, classic.call(join(instance_id="i0", assignors=("sticky",))))
     assert (former.assignor, again.assignor, again.generation) == ("range", "sticky", former.generation + 1)
 
 
 def test_other_topics_of_a_returning_member_begin_no_rebalance(classic: Sut) -> None:
-    """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
+    """KAFKA-12759 (open): A returning member's other topics begin no rebalance: only the assignor is compared."""
     _, follower = stable(classic, *STATIC)
     again = expect(Joined, classic.call(join(instance_id="i1", topics=("b",))))
     assert (again.generation, classic.state()) == (follower.generation, STABLE)
 
 
 def test_static_member_that_does_not_rejoin_in_time_stays_in_the_group(classic: Sut) -> None:
-    """Dynamic members are removed at the rebalance timeout.
-
-    The assignor sees the static member, whose generation is over.
-    """
+    """A static member stays in the group after the rebalance timeout, but its generation gets ILLEGAL_GENERATION."""
     leader, static = stable(classic, *QUICK)
     joined = expect(Joined, classic.call(rejoin(QUICK[0], leader)))
     assert {one.member_id for one in joined.members} == {leader.member_id, static.member_id}
@@ -138,7 +129,7 @@ def test_static_member_that_does_not_rejoin_in_time_stays_in_the_group(classic: 
 
 
 def test_static_leader_that_does_not_rejoin_in_time_is_no_longer_the_leader(classic: Sut) -> None:
-    """It stays a member; the first member that joined leads."""
+    """A static leader that does not rejoin in time stays a member, and the first member that joined leads."""
     leader, follower = stable(classic, *QUICK)
     changed = replace(QUICK[1], offers=join(topics=("b",)).offers)
     joined = expect(Joined, classic.call(rejoin(changed, follower)))
@@ -147,7 +138,7 @@ def test_static_leader_that_does_not_rejoin_in_time_is_no_longer_the_leader(clas
 
 
 def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
-    """Rules 4.9: The sync phase also removes static members."""
+    """Rules 4.9: A static member that does not send a SyncGroup in time is removed."""
     leader, static = gathering(classic, *QUICK)
     expect(Synced, classic.call(sync(leader, instance_id="i0")))
     classic.until(lambda: classic.state() == PREPARING)
@@ -156,7 +147,7 @@ def test_static_member_that_does_not_sync_is_removed(classic: Sut) -> None:
 
 
 def test_leave_group_removes_a_member_by_instance_id(classic: Sut) -> None:
-    """Rules 3.5: An administrator's LeaveGroup has an empty member id."""
+    """Rules 3.5: An administrator's LeaveGroup with an instance id and no member id removes the static member."""
     leader, static = stable(classic, *STATIC)
     classic.call(LeaveGroup(members=(LeavingMember(instance_id="i1"),)))
     assert classic.members() == {leader.member_id}
@@ -165,6 +156,6 @@ def test_leave_group_removes_a_member_by_instance_id(classic: Sut) -> None:
 
 
 def test_returning_static_member_finds_a_full_group_full(small_classic: Sut) -> None:
-    """KIP-389, KIP-345: A returning instance id has no member id, so it counts as a new member."""
+    """KIP-389, KIP-345: A full group rejects a returning instance id, which counts as new without a member id."""
     stable(small_classic, *STATIC)
     assert small_classic.call(STATIC[0]) == Refused(code.GROUP_MAX_SIZE_REACHED)

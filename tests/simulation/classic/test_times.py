@@ -1,6 +1,6 @@
 """The exact ends of the classic coordinator's timers, which only virtual time shows (rules 3.4 and 4.9).
 
-The modules beside this one have the rules that a broker also shows.
+The other modules of this package test the rules that are also visible on a broker.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
 
 def rebalances(sut: ClassicCoordinator) -> int:
-    """The number of rebalances after the first one."""
+    """Return the number of rebalances after the first rebalance."""
     return len(journal(sut, RebalanceBegan)) - 1
 
 
 def commit(member_id: str = "", generation: int = -1) -> Commit:
-    """A commit of one offset."""
+    """Return a commit of one offset."""
     return Commit(member_id=member_id, generation=generation, offsets=OFFSETS)
 
 
 def test_initial_delay_is_extended_while_members_join() -> None:
-    """Rules 4.9: The delay is 3 s, and again 3 s after each join, up to a rebalance timeout."""
+    """Rules 4.9: The initial delay is 3 s, and a join extends it by 3 s, up to a rebalance timeout."""
     sut = coordinator(ClassicRules())
     ids = [new_id(sut), new_id(sut)]
     call(sut, 1, join(ids[0]), 0.0)
@@ -62,7 +62,7 @@ def test_initial_delay_is_extended_while_members_join() -> None:
 
 
 def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
-    """Rules 4.9: Members that keep joining do not extend the delay further."""
+    """Rules 4.9: Joining members do not extend the initial delay beyond the rebalance timeout."""
     sut = coordinator(ClassicRules())
     ends: list[float] = []
     for second in range(8):
@@ -72,10 +72,7 @@ def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_new_member_whose_join_waits_too_long_is_removed() -> None:
-    """Rules 4.9: A new member's join waits for five minutes, because the member may be gone.
-
-    Members with an id are kept.
-    """
+    """Rules 4.9: The join of a new member, which may have ended, waits at most five minutes; known members stay."""
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, new_member_join_timeout_s=30.0))
     leader, follower = stable(sut, join(), join())
     call(sut, "new", join(new_id(sut)), 0.0)
@@ -88,7 +85,7 @@ def test_new_member_whose_join_waits_too_long_is_removed() -> None:
 
 
 def test_newest_join_s_timeouts_apply() -> None:
-    """KAFKA-14009: A process may return with other settings; the group waits for the longest rebalance timeout."""
+    """KAFKA-14009: The timeouts of a member's newest join apply; the group waits for the longest rebalance timeout."""
     sut = coordinator()
     leader, _ = stable(sut, join(), join())
     call(sut, 1, join(leader.member_id, rebalance_timeout_s=100.0), 1.0)
@@ -96,7 +93,7 @@ def test_newest_join_s_timeouts_apply() -> None:
 
 
 def test_only_the_newest_join_of_a_member_is_answered() -> None:
-    """Rules 4.2: The coordinator drops an older join, whose client gave up; the member stays the same."""
+    """Rules 4.2: The coordinator drops an older join of the same member, whose client has abandoned it."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     call(sut, "old", join(leader.member_id), 1.0)
@@ -106,7 +103,7 @@ def test_only_the_newest_join_of_a_member_is_answered() -> None:
 
 
 def test_waiting_join_keeps_a_known_member_alive() -> None:
-    """Rules 4.3: The pending JoinGroup replaces heartbeats; its response restarts the session."""
+    """Rules 4.3: A waiting JoinGroup replaces heartbeats, and its response restarts the session."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     call(sut, "leader", join(leader.member_id), 1.0)
@@ -119,7 +116,7 @@ def test_waiting_join_keeps_a_known_member_alive() -> None:
 
 
 def test_waiting_sync_keeps_a_member_alive() -> None:
-    """Rules 4.9: A leader may take its time to assign."""
+    """Rules 4.9: A waiting SyncGroup keeps its member without heartbeats while the leader assigns."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     call(sut, "waits", sync(follower))
@@ -132,7 +129,7 @@ def test_waiting_sync_keeps_a_member_alive() -> None:
 
 
 def test_returning_static_member_s_session_restarts() -> None:
-    """The session starts with the return, and has the former process's timeout until the next heartbeat."""
+    """The session of a returning static member restarts, with the former timeout until the next heartbeat."""
     sut = coordinator()
     stable(sut, STATIC[0])
     again = expect(Joined, answer(sut, join(instance_id="i0", session_timeout_s=20.0), 5.0))
@@ -149,7 +146,7 @@ def test_returning_static_member_s_session_restarts() -> None:
 def test_other_topics_of_a_returning_member_begin_no_rebalance(
     topics: tuple[str, ...], expected: int, *, sees: bool
 ) -> None:
-    """KAFKA-12759 (open): Only the assignor's name is compared, so the old assignment is returned."""
+    """KAFKA-12759 (open): Other topics of a returning member begin a rebalance only if the broker compares them."""
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, sees_returning_subscriptions=sees))
     stable(sut, *STATIC)
     call(sut, 1, join(instance_id="i1", topics=topics), 1.0)
@@ -157,7 +154,7 @@ def test_other_topics_of_a_returning_member_begin_no_rebalance(
 
 
 def test_session_extended_by_a_join_phase_does_not_end_with_it() -> None:
-    """Of two timers with the same deadline, the first one takes effect on the second."""
+    """If a join phase and a session end at the same time, the end of the join phase first extends the session."""
     sut = coordinator()
     leader, static = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=60.0) for n in range(2)))
     call(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
@@ -166,7 +163,7 @@ def test_session_extended_by_a_join_phase_does_not_end_with_it() -> None:
 
 
 def test_join_phase_without_a_static_member_s_join_lasts_until_their_sessions_end() -> None:
-    """A join phase without any join starts again until the group has no member."""
+    """A join phase that no member joins is repeated until the sessions have ended and the group has no member."""
     sut = coordinator()
     members = stable(sut, *(join(instance_id=f"i{number}", session_timeout_s=100.0) for number in range(3)))
     answer(sut, LeaveGroup(members=(LeavingMember(members[2].member_id),)), 0.0)
@@ -177,7 +174,7 @@ def test_join_phase_without_a_static_member_s_join_lasts_until_their_sessions_en
 
 
 def test_accepted_commit_counts_as_a_heartbeat() -> None:
-    """The coordinator restarts the session of a member whose commit it accepts."""
+    """An accepted commit restarts the session of its member, like a heartbeat."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, commit(leader.member_id, 1), 7.0)

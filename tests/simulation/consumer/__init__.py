@@ -1,1 +1,1 @@
-"""KIP-848 groups in the simulation: a pure coordinator that keeps the broker's rules for heartbeats."""
+"""Tests of KIP-848 groups in the simulation, whose pure coordinator keeps the broker's rules for heartbeats."""

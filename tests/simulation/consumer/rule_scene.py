@@ -24,7 +24,7 @@ NOTHING: Assignment = frozenset()
 
 
 class Member:
-    """A member that sends what a test wants, and adopts the epochs that it is given."""
+    """A member that sends the requests of a test, and adopts the epochs of the responses."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Member:
         self.epoch = 0
 
     def call(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> Granted | Refused:
-        """Send a heartbeat and return its answer."""
+        """Send a heartbeat and return its response."""
         answer = self._sut.call(
             Heartbeat(
                 member_id=self.member_id,
@@ -63,28 +63,28 @@ class Member:
         return answer
 
     def refused(self, epoch: int, owned: Assignment | None = None, *, is_full: bool = False) -> int:
-        """Send a heartbeat that is refused; return the error code."""
+        """Send a heartbeat that must be refused; return the error code."""
         answer = self.call(epoch, owned, is_full=is_full)
         assert isinstance(answer, Refused), answer
         return answer.code
 
     def heartbeat(self, owned: Assignment | None = None, *, is_full: bool = False) -> Granted:
-        """Send a heartbeat with the member's epoch, which is accepted."""
+        """Send a heartbeat with the member's epoch, which must be accepted; return the response."""
         answer = self.call(self.epoch, owned, is_full=is_full)
         assert isinstance(answer, Granted), answer
         return answer
 
     def join(self) -> Granted:
-        """Join; the answer is a success."""
+        """Send a join, which must be accepted; return the response."""
         self.epoch = 0
         return self.heartbeat(NOTHING, is_full=True)
 
     def refused_join(self) -> int:
-        """Join; return the error code of the refusal."""
+        """Send a join that must be refused; return the error code."""
         return self.refused(0, NOTHING, is_full=True)
 
     def next_assignment(self, owned: Assignment | None = None) -> Assignment:
-        """Send heartbeats until one brings an assignment, and return that."""
+        """Send heartbeats until a response has an assignment, and return the assignment."""
         answers: list[Granted] = []
 
         def has_assignment() -> bool:
@@ -95,13 +95,13 @@ class Member:
         return answers[-1].assignment or NOTHING
 
     def whole(self, owned: Assignment = NOTHING) -> Assignment:
-        """Send a complete heartbeat, and return the assignment that its answer has."""
+        """Send a complete heartbeat, and return the assignment of its response."""
         answer = self.heartbeat(owned, is_full=True)
         assert answer.assignment is not None
         return answer.assignment
 
     def has_all(self) -> None:
-        """Join, and have the whole topic."""
+        """Join, and check that the member gets all partitions."""
         assert self.join().assignment == frozenset(self._sut.topic)
 
     def commit(self, epoch: int, partition: TopicPartition = FIRST) -> int:
@@ -118,19 +118,19 @@ def commit(sut: Sut, member_id: str, epoch: int, partition: TopicPartition = FIR
 
 
 def fetch(sut: Sut, member_id: str | None = None, epoch: int = -1) -> object:
-    """Ask for the committed offset of the first partition."""
+    """Fetch the committed offset of the first partition."""
     return sut.call(Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})))
 
 
 def remove(sut: Sut, *members: LeavingMember) -> tuple[int, ...]:
-    """Remove members as an administrator does; return each one's error code."""
+    """Remove members as an administrator does; return the error code of each member."""
     answer = sut.call(LeaveGroup(members=members))
     assert isinstance(answer, LeaveResults), answer
     return answer.codes
 
 
 def pair(sut: Sut) -> tuple[Member, Member, Assignment]:
-    """A first member whose revocation is acknowledged, a second one that has the rest, and what the first one kept."""
+    """Return two members after a handover, and the partitions that the first member kept."""
     first, second = Member(sut, "m1"), Member(sut, "m2")
     first.has_all()
     second.join()

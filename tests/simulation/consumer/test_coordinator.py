@@ -1,6 +1,7 @@
 """The rules of a coordinator of the consumer protocol (rules 2.4 and 3.1 to 3.7), on the simulation and on brokers.
 
-Each test runs on the simulated coordinator with the rules of several versions and, marked integration, on a real one.
+Each test runs on the simulated coordinator with the rules of several versions and, marked integration, on a real
+coordinator.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from consumer_membership.types import Assignment, OffsetAndMetadata, TopicPartit
 from tests.simulation.consumer.rule_scene import FIRST, NOTHING, Member, Sut, commit, fetch, pair, remove
 from tests.simulation.under_test import PARTITIONS, TOPIC
 
-#: Two UTF-16 code units, four bytes of UTF-8.
+#: A character of two UTF-16 code units, and four bytes in UTF-8.
 G_CLEF = "\N{MUSICAL SYMBOL G CLEF}"
 OFFSETS = {FIRST: OffsetAndMetadata(offset=3)}
 
@@ -40,10 +41,7 @@ def test_first_member_gets_all_partitions_with_its_join(consumer: Sut) -> None:
 
 
 def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: Sut) -> None:
-    """B11: The second member gets no partition before the first one acknowledged.
-
-    The handover takes three heartbeats.
-    """
+    """B11: A handover takes three heartbeats, because the first member acknowledges the revocation."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     before = first.epoch
@@ -56,7 +54,7 @@ def test_b11_handover_goes_through_revocation_and_its_acknowledgement(consumer: 
 
 
 def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
-    """B10: A repeated complete heartbeat gets the same response. The member is stable, waits, or must revoke."""
+    """B10: A repeated complete heartbeat of a member that is stable, waits or must revoke gets the same response."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     joined = first.join()
     whole = frozenset(consumer.topic)
@@ -72,7 +70,7 @@ def test_b10_repeated_complete_heartbeats_change_nothing(consumer: Sut) -> None:
 
 
 def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> None:
-    """B09, KAFKA-19233: A known member's epoch 0 keeps its epoch; before 4.2 it is fenced as a smaller epoch."""
+    """B09, KAFKA-19233: A known member that sends epoch 0 keeps its epoch; before 4.2 it is fenced."""
     first, _, kept = pair(consumer)
     known = first.epoch
     answer = first.call(0, NOTHING, is_full=True)
@@ -85,7 +83,7 @@ def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(consumer: Sut) -> No
 
 
 def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut) -> None:
-    """Rules 3.1: The response with the newer epoch may have been lost; a heartbeat without the full state is fenced."""
+    """Rules 3.1: Only a complete heartbeat may have the previous epoch, as the last response may have been lost."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -99,7 +97,7 @@ def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(consumer: Sut)
 
 
 def test_larger_epoch_is_fenced(consumer: Sut) -> None:
-    """Rules 3.1: A member cannot be ahead of its coordinator; the member itself continues."""
+    """Rules 3.1: A heartbeat with a larger epoch than the coordinator's is fenced, but the member stays."""
     member = Member(consumer, "m1")
     member.has_all()
     assert member.refused(member.epoch + 1) == code.FENCED_MEMBER_EPOCH
@@ -107,7 +105,7 @@ def test_larger_epoch_is_fenced(consumer: Sut) -> None:
 
 
 def test_heartbeat_of_a_non_member_gets_unknown_member_id(consumer: Sut) -> None:
-    """Rules 3.1: An epoch above 0 is refused in a group that does not exist, and for a member that does not exist."""
+    """Rules 3.1: An epoch above 0 is refused in a missing group and for a missing member, with different errors."""
     assert Member(consumer, "m1").call(3) == Refused(
         code.GROUP_ID_NOT_FOUND, f"Consumer group {consumer.group_id} not found."
     )
@@ -118,7 +116,7 @@ def test_heartbeat_of_a_non_member_gets_unknown_member_id(consumer: Sut) -> None
 
 
 def test_join_with_missing_fields_or_owned_partitions_is_refused(consumer: Sut) -> None:
-    """Rules 2.4: The broker checks the fields of a request."""
+    """Rules 2.4: A join with missing fields, owned partitions or an unknown assignor is refused."""
     whole = frozenset(consumer.topic)
     member = Member(consumer, "m1")
     assert member.refused(0) == code.INVALID_REQUEST
@@ -133,7 +131,7 @@ def test_join_with_missing_fields_or_owned_partitions_is_refused(consumer: Sut) 
 
 
 def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
-    """KAFKA-19431: The same response shrinks the assignment from 4.2 on; before, it shrank when the assignor ran."""
+    """KAFKA-19431: A smaller subscription shrinks the assignment; from 4.2 on, in the same response."""
     other, left = consumer.create_topic(2), frozenset(consumer.topic)
     member = Member(consumer, "m1", topics=(TOPIC, other.name))
     assert member.join().assignment == left | frozenset(other)
@@ -144,7 +142,7 @@ def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
 
 
 def test_added_partitions_of_a_subscribed_topic_are_assigned(consumer: Sut) -> None:
-    """Rules 3.2: The group's epoch grows with the partitions of a subscribed topic."""
+    """Rules 3.2: Partitions that are added to a subscribed topic are assigned."""
     topic = consumer.create_topic(2)
     member = Member(consumer, "m1", topics=(topic.name,))
     assert member.join().assignment == frozenset(topic)
@@ -153,7 +151,7 @@ def test_added_partitions_of_a_subscribed_topic_are_assigned(consumer: Sut) -> N
 
 
 def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut) -> None:
-    """B03: The responses to the join and to later heartbeats bring the topics that a regular expression matches."""
+    """B03: The topics that match a regular expression are assigned later, and an empty pattern removes them."""
     other = consumer.create_topic(2)
     member = Member(consumer, "m1", topics=(), pattern=f"{TOPIC[:-1]}.")
     member.join()
@@ -163,7 +161,7 @@ def test_b03_pattern_is_resolved_later_and_removed_by_an_empty_one(consumer: Sut
 
 
 def test_b03_invalid_pattern_is_refused(consumer: Sut) -> None:
-    """B03: The error is INVALID_REGULAR_EXPRESSION, and its text has the pattern."""
+    """B03: An invalid pattern gets INVALID_REGULAR_EXPRESSION, and the error text contains the pattern."""
     answer = Member(consumer, "m1", topics=(), pattern="[").call(0, NOTHING, is_full=True)
     assert isinstance(answer, Refused)
     assert answer.code == code.INVALID_REGULAR_EXPRESSION
@@ -171,7 +169,7 @@ def test_b03_invalid_pattern_is_refused(consumer: Sut) -> None:
 
 
 def test_first_member_of_an_emptied_group_gets_all_partitions_with_its_join(consumer: Sut) -> None:
-    """Rules 7.1: The assignor runs at once, except on 4.3, which is not among these versions."""
+    """Rules 7.1: The first member of an emptied group gets all partitions immediately, except on 4.3 (not tested)."""
     first = Member(consumer, "m1")
     first.has_all()
     first.call(-1)
@@ -180,7 +178,7 @@ def test_first_member_of_an_emptied_group_gets_all_partitions_with_its_join(cons
 
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [2, 4]), ("uniform", [3, 3]), (None, [3, 3])])
 def test_assignor_that_members_request_assigns(consumer: Sut, assignor: str | None, shares: list[int]) -> None:
-    """Rules 6.1: With range one member gets the first partitions of each topic; the broker's default is uniform."""
+    """Rules 6.1: Range gives one member the first partitions of each topic; the broker's default is uniform."""
     topics = tuple(consumer.create_topic(3).name for _ in range(2))
     first, second = (Member(consumer, name, topics=topics, assignor=assignor) for name in ("m1", "m2"))
     first.join()
@@ -193,7 +191,7 @@ def test_assignor_that_members_request_assigns(consumer: Sut, assignor: str | No
 
 
 def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -> None:
-    """Rules 7.1: Before 4.4 another assignor takes effect with the next change of the group."""
+    """Rules 7.1: From 4.4 on, another assignor begins an epoch; before, it applies at the next change of the group."""
     member = Member(consumer, "m1")
     whole = member.join().assignment or NOTHING
     before = member.epoch
@@ -209,7 +207,7 @@ def test_other_assignor_of_a_member_begins_an_epoch_from_4_4_on(consumer: Sut) -
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut) -> None:
-    """Rules 3.2: Each accepted heartbeat restarts the session; the removed member's id is then unknown."""
+    """Rules 3.2: A member without heartbeats is removed at the end of its session; its id is then unknown."""
     first, second, _ = pair(brief_consumer)
 
     def is_alone() -> bool:
@@ -222,7 +220,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session(brief_consumer: Sut)
 
 
 def test_member_that_does_not_revoke_in_time_is_removed(consumer: Sut) -> None:
-    """Rules 3.2: It is removed at the end of its rebalance timeout, although its session lasts."""
+    """Rules 3.2: A member that does not revoke within its rebalance timeout is removed, even if it sends heartbeats."""
     first, second = Member(consumer, "m1", rebalance_timeout_s=1.0), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -253,10 +251,7 @@ def test_b30_administrator_removes_members(consumer: Sut) -> None:
 
 
 def test_takeover_of_a_held_instance_id_fences_the_holder(consumer: Sut) -> None:
-    """Rules 3.3: A join is refused until the place is released on the holder's behalf over another connection.
-
-    It fences the holder.
-    """
+    """Rules 3.3: A join with a held instance id is refused until the id is released; it fences the holder."""
     holder, newcomer = Member(consumer, "m1", "i"), Member(consumer, "m2", "i")
     holder.has_all()
     epoch = holder.epoch
@@ -273,7 +268,7 @@ def test_takeover_of_a_held_instance_id_fences_the_holder(consumer: Sut) -> None
 
 
 def test_holder_cannot_join_again_without_a_release(consumer: Sut) -> None:
-    """Rules 3.3: An instance id that is not released is also refused to its own holder."""
+    """Rules 3.3: A holder cannot join again with its own instance id before it has released the id."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     assert holder.call(0, NOTHING, is_full=True) == Refused(
@@ -283,7 +278,7 @@ def test_holder_cannot_join_again_without_a_release(consumer: Sut) -> None:
 
 
 def test_released_place_is_taken_without_a_change_for_other_members(consumer: Sut) -> None:
-    """Rules 3.3: The newcomer gets the same partitions at once; the other member's epoch and assignment stay."""
+    """Rules 3.3: A member that takes a released id gets its partitions immediately; other members do not change."""
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -299,7 +294,7 @@ def test_released_place_is_taken_without_a_change_for_other_members(consumer: Su
 
 
 def released_pair(sut: Sut) -> tuple[Member, Assignment, Assignment]:
-    """Two static members have left with -2: the first one, and the partitions of the instance ids i1 and i2."""
+    """Let two static members leave with -2; return the first member, and the partitions of the ids i1 and i2."""
     first, second = Member(sut, "m1", "i1"), Member(sut, "m2", "i2")
     first.has_all()
     second.join()
@@ -313,10 +308,10 @@ def released_pair(sut: Sut) -> tuple[Member, Assignment, Assignment]:
 
 
 def test_member_id_with_another_instance_id_takes_its_own_partitions_out_of_the_target(consumer: Sut) -> None:
-    """Rules 3.3: A member id has one target, which the target of the second instance id replaces.
+    """Rules 3.3: If a member id joins with another instance id, the second target replaces its first target.
 
-    The partitions of the first id have no owner. Before 4.4 the first id is also refused to every other member; since
-    then a member with it is a new one.
+    The partitions of the first id then have no owner. Before 4.4 the first id is also refused to every other member;
+    from 4.4 on, a member that joins with it is a new member.
     """
     first, kept, given = released_pair(consumer)
     again = Member(consumer, first.member_id, "i2")
@@ -336,16 +331,16 @@ def test_member_id_with_another_instance_id_takes_its_own_partitions_out_of_the_
 
 
 def test_new_member_id_with_another_instance_id_leaves_its_partitions_to_the_next_holder(consumer: Sut) -> None:
-    """Rules 3.3: Both places keep their partitions for the next member ids."""
+    """Rules 3.3: Released instance ids keep their partitions for new member ids."""
     _, kept, given = released_pair(consumer)
     assert Member(consumer, "m3", "i2").join().assignment == given
     assert Member(consumer, "m4", "i1").join().assignment == kept
 
 
 def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) -> None:
-    """Rules 3.3: A replacement gets the former member's epoch; after the visit of a member without topics it grows.
+    """Rules 3.3: A replacement gets the former epoch; a member without topics that joins and leaves increases it.
 
-    No partition moves, and the member without topics gets none.
+    No partition moves, and the member without topics gets no partition.
     """
     first, second = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
@@ -371,7 +366,7 @@ def test_member_without_topics_that_leaves_increases_the_epoch(consumer: Sut) ->
 
 
 def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> None:
-    """Rules 3.3: After -2 other members get no partition before the session ends, and all partitions afterwards."""
+    """Rules 3.3: After a leave with -2 other members get the member's partitions only when its session ends."""
     first, static = Member(brief_consumer, "m1"), Member(brief_consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -385,7 +380,7 @@ def test_released_place_is_kept_until_the_session_ends(brief_consumer: Sut) -> N
 
 
 def test_static_member_that_left_permanently_is_unknown(consumer: Sut) -> None:
-    """Rules 3.3: A leave with -1 removes the instance id, and the group is assigned again."""
+    """Rules 3.3: A leave with -1 removes the instance id, and the other members get its partitions."""
     first, static = Member(consumer, "m1"), Member(consumer, "m2", "i")
     first.has_all()
     static.join()
@@ -398,14 +393,14 @@ def test_static_member_that_left_permanently_is_unknown(consumer: Sut) -> None:
 
 
 def test_only_the_holder_can_release_its_place(consumer: Sut) -> None:
-    """Rules 3.3: A -2 of another member id is fenced, and a -2 for an instance id without a holder is unknown."""
+    """Rules 3.3: A leave with -2 is fenced for another member's id, and unknown for an id without a holder."""
     Member(consumer, "m1", "i").has_all()
     assert Member(consumer, "m2", "i").refused(-2) == code.FENCED_INSTANCE_ID
     assert Member(consumer, "m2", "i9").refused(-2) == code.UNKNOWN_MEMBER_ID
 
 
 def test_describe_returns_the_holder_of_an_instance_id(consumer: Sut) -> None:
-    """Rules 3.3: ConsumerGroupDescribe returns the holder, and epoch -2 for a released instance id."""
+    """Rules 3.3: ConsumerGroupDescribe returns the holder of an instance id, with epoch -2 after its release."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     Member(consumer, "m2").join()
@@ -421,7 +416,7 @@ def test_describe_returns_the_holder_of_an_instance_id(consumer: Sut) -> None:
 
 
 def test_describe_returns_the_partitions_of_a_holder_that_left_temporarily(consumer: Sut) -> None:
-    """Rules 3.3: The assignment stays with a released instance id, and its next holder can prepare for it."""
+    """Rules 3.3: ConsumerGroupDescribe returns the assignment of a released id, so that its next holder can prepare."""
     holder = Member(consumer, "m1", "i")
     holder.has_all()
     for _ in range(2):
@@ -432,7 +427,7 @@ def test_describe_returns_the_partitions_of_a_holder_that_left_temporarily(consu
 
 
 def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
-    """A new member gets GROUP_MAX_SIZE_REACHED. KAFKA-20601: a returning instance id is admitted from 4.4 on."""
+    """KAFKA-20601: A full group refuses new members, and before 4.4 also a returning instance id."""
     static, other = Member(small_consumer, "m1", "i"), Member(small_consumer, "m2")
     static.join()
     other.join()
@@ -448,7 +443,7 @@ def test_full_group_refuses_a_new_member(small_consumer: Sut) -> None:
 
 
 def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
-    """B31: KIP-1251 (4.3) accepts an older epoch for partitions held since then; a larger epoch is never accepted."""
+    """B31: KIP-1251 (4.3) accepts older epochs for partitions that are held since then; larger epochs are refused."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     second.join()
@@ -464,7 +459,7 @@ def test_b31_commits_are_fenced_by_the_epoch(consumer: Sut) -> None:
 
 
 def test_commits_without_a_member_are_accepted_only_in_an_empty_group(consumer: Sut) -> None:
-    """Rules 3.6: A simple consumer's commit creates the group; it is refused while the group has members."""
+    """Rules 3.6: A commit without a member creates a missing group, and is refused while the group has members."""
     assert commit(consumer, "m9", 3) == code.GROUP_ID_NOT_FOUND
     assert commit(consumer, "", -1) == 0
     member = Member(consumer, "m1")
@@ -482,7 +477,7 @@ def test_instance_id_of_a_commit_is_not_checked(consumer: Sut) -> None:
 
 
 def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
-    """Rules 3.6: A member that left with -2 cannot commit any more."""
+    """Rules 3.6: A commit of a member that left with -2 gets STALE_MEMBER_EPOCH."""
     member = Member(consumer, "m1", "i")
     member.has_all()
     epoch = member.epoch
@@ -491,7 +486,7 @@ def test_former_epoch_of_a_released_member_is_stale(consumer: Sut) -> None:
 
 
 def test_b32_offset_fetch_refuses_an_older_epoch(consumer: Sut) -> None:
-    """B32: KIP-1251 does not apply to OffsetFetch; a fetch without a member always gets a response."""
+    """B32: OffsetFetch refuses older epochs, as KIP-1251 covers only commits; a fetch without a member succeeds."""
     first, second = Member(consumer, "m1"), Member(consumer, "m2")
     first.has_all()
     before = first.epoch
@@ -506,13 +501,13 @@ def test_b32_offset_fetch_refuses_an_older_epoch(consumer: Sut) -> None:
 
 
 def test_offset_fetch_of_a_missing_group_returns_no_offset(consumer: Sut) -> None:
-    """Rules 3.7: The response has no committed offset, and the member is not checked."""
+    """Rules 3.7: OffsetFetch of a missing group returns no offset, and does not check the member."""
     assert fetch(consumer) == Fetched(offsets={FIRST: None})
     assert fetch(consumer, "m1", 1) == Fetched(offsets={FIRST: None})
 
 
 def test_committed_offsets_are_returned_and_removed_with_their_topic(consumer: Sut) -> None:
-    """Rules 3.7: The coordinator removes the committed offsets of a deleted topic."""
+    """Rules 3.7: OffsetFetch returns committed offsets, which are removed with their topic."""
     topic = consumer.create_topic(1)
     partition = TopicPartition(topic.name, 0)
     wanted = Fetch(partitions=frozenset({partition}))
@@ -524,7 +519,7 @@ def test_committed_offsets_are_returned_and_removed_with_their_topic(consumer: S
 
 
 def test_commit_with_too_long_metadata_is_refused_for_its_partition(consumer: Sut) -> None:
-    """Rules 3.6: Kafka counts UTF-16 code units up to offset.metadata.max.bytes (4096)."""
+    """Rules 3.6: Metadata may have up to offset.metadata.max.bytes (4096) UTF-16 code units."""
     kept, refused = (TopicPartition(consumer.create_topic(1).name, 0) for _ in range(2))
     offsets = {
         kept: OffsetAndMetadata(offset=3, metadata=G_CLEF * 2048),
@@ -537,12 +532,12 @@ def test_commit_with_too_long_metadata_is_refused_for_its_partition(consumer: Su
     assert consumer.call(wanted) == Fetched(offsets={kept: offsets[kept], refused: None})
 
 
-# ---- several nodes: on the simulation only ----
+# ---- several nodes, only on the simulation ----
 
 
 @pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 def test_requests_to_another_or_a_loading_node_are_refused(rules: Rules) -> None:
-    """Rules 4.7: After a move the old node is not the coordinator, and the new one loads first."""
+    """Rules 4.7: After a move the old node refuses requests, and the new node refuses them until it has loaded."""
     sut = ConsumerCoordinator(rules)
     joins = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=("a",), owned=NOTHING)
     sut.answer("g", joins, 0.0)
