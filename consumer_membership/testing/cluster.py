@@ -266,7 +266,7 @@ class FakeCluster:
         return dict(known.committed) if known is not None else {}
 
     def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return the committed offset of a group; None: there is none."""
+        """Return the committed offset of a group; None: no offset is committed."""
         found = self._committed(group_id).get(partition)
         return None if found is None else found.offset
 

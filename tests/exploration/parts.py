@@ -22,7 +22,7 @@ WAITS = 0
 
 
 class Table(Generic[T]):
-    """Numbered values; values with equal keys have one number, and the first of them represents the others."""
+    """Numbered values; values with equal keys have one number, and the first such value is stored."""
 
     def __init__(self, key: Callable[[T], Hashable]) -> None:
         self.values: list[T] = []

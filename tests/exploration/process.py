@@ -90,7 +90,7 @@ Task: TypeAlias = DescribeTopics | ComputeAssignment
 #: The moves of which a process has several, distinguished by their number.
 _NUMBERED = frozenset({"take_late", "leave"})
 _S = MemberState
-#: The orders of members that have no answer, or no receiver here.
+#: The orders of members that need no answer, or have no receiver in an exploration.
 _UNANSWERED = (
     *(FindCoordinator, StateChanged, InstanceReleased, Warned, ProtocolChosen),
     *(CommitCompleted, RaiseToApplication, CollectPositions),
@@ -160,8 +160,8 @@ class Process:
     overtakes: bool
     #: For KIP-848 members only.
     heartbeats: list[HeartbeatCall] = field(default_factory=list)
-    #: For classic members only: the JoinGroup or SyncGroup in flight, abandoned ones that wait at the coordinator, and
-    #: the tasks of a leader.
+    #: For classic members only: the JoinGroup or SyncGroup in flight, the abandoned requests that wait at the
+    #: coordinator, and the tasks of a leader.
     exchange: Exchange | None = None
     abandoned: list[int] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -237,7 +237,7 @@ class Process:
                 case DescribeTopics() | ComputeAssignment():
                     answers.append(self._done(effect))
                 case _ if not isinstance(effect, _UNANSWERED):
-                    mail.append(effect)  # type: ignore[arg-type]  # the others are handled above
+                    mail.append(effect)  # type: ignore[arg-type]  # the earlier cases handle the other effects
         self.application.mail(mail)
         for answer in answers:
             self.feed(answer, at)

@@ -6,7 +6,7 @@
 - When a clean revocation returns, the committed offset covers every finished record.
 - A covered record never runs again. A finished record does not run again while its owner keeps the partition.
 - Records of one lane run in order, each after the earlier records have finished. This also holds across owners.
-- A record runs on two processes only if one of them was excluded from the group and cannot know it, or if one of them
+- A record runs on two processes only if one process was excluded from the group and cannot know it, or if one process
   has disowned the handler at the timeout of a revocation. When partitions are lost, exactly the running records are
   reported.
 - While a worker is free, a lane waits only for space in the metadata or for a batch. The record that holds back the

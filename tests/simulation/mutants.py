@@ -153,7 +153,7 @@ class KeepsWhatItLost(Reconciler):
 
 
 class LeavesAtOnce(Reconciler):
-    """Sends its leave before the application has given up its partitions."""
+    """Sends its leave before the application has released its partitions."""
 
     def begin_leaving(self) -> None:
         """Revoke no partition."""
@@ -351,7 +351,7 @@ class KeepsWhatItHoldsEagerly(ClassicSettings):
 
 
 class JoinsTooEarly(Ownership):
-    """Joins the next generation of an eager group before the application has given up its partitions."""
+    """Joins the next generation of an eager group before the application has released its partitions."""
 
     __slots__ = ()
 

@@ -234,14 +234,14 @@ class Process:
             case ComputeAssignment():
                 assignor = next(one for one in self.member.classic.assignors if one.name == effect.assignor)
                 # Without the checks of the shell, because an invariant checks the assignments.
-                shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
-                self._answer(AssignmentComputed(generation=effect.generation, assignments=shares))  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+                shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
+                self._answer(AssignmentComputed(generation=effect.generation, assignments=shares))  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
             case NotifyAssignor():
                 self._answer(AssignorNotified(request_id=effect.request_id))
             case _ if isinstance(effect, ORDERS):
                 self._send(effect)
             case _:
-                self.application.mail(effect)  # type: ignore[arg-type]  # the others are handled above
+                self.application.mail(effect)  # type: ignore[arg-type]  # the earlier cases handle the other effects
 
     def _answer(self, event: GroupEvent) -> None:
         """Answer an order that needs no request to the coordinator."""

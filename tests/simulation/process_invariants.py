@@ -4,7 +4,7 @@
 has ended, and this member or its application cannot know that yet:
 
 - the coordinator removed the member (session timeout, rebalance timeout, or an administrator);
-- the coordinator gave its instance id to another member id;
+- the coordinator assigned its instance id to another member id;
 - the coordinator began a generation without it;
 - the member left because its application does not poll (STALE).
 
@@ -308,7 +308,7 @@ class ProcessInvariants:
     # ---- requests to the coordinator ----
 
     def _left(self, name: str, state: MemberState, rest: tuple[Any, ...]) -> None:
-        """Check that a member leaves only after its application gave up all partitions, or if a poll is overdue."""
+        """Check that a member leaves only after its application has released all partitions, or if a poll is late."""
         goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
         check(state is _S.UNSUBSCRIBING or goes_stale, f"{name} sends a leave in state {state}")
         if state is _S.UNSUBSCRIBING and not goes_stale:

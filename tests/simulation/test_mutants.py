@@ -86,7 +86,7 @@ class Impatient:
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition]]:
         """Assign in turns, regardless of the owners."""
-        return BUILT_IN["roundrobin"].assign(topics, subscriptions)  # type: ignore[return-value]  # its own ones assign TopicPartitions
+        return BUILT_IN["roundrobin"].assign(topics, subscriptions)  # type: ignore[return-value]  # built-in assignors assign TopicPartitions
 
 
 @pytest.mark.parametrize(

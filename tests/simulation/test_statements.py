@@ -104,7 +104,7 @@ def joined() -> Scene:
 
 
 def test_no_new_partition_is_assigned_before_the_last_heartbeat_is_answered() -> None:
-    """A member assigns no partition before the response to a heartbeat that omitted it as not owned.
+    """After a heartbeat without a partition, a member does not assign the partition before the response.
 
     The coordinator may have treated the partition as revoked, and have assigned it to another member.
     """

@@ -1,8 +1,8 @@
 """The delivery of a classic member's requests.
 
-A member has at most one JoinGroup or SyncGroup in flight, on a separate connection, as in `runtime.network`: a newer
-one or a leave abandons the older one. Heartbeats, commits and the leave share the other connection, in order. The
-answer to an abandoned request that waits at the coordinator has no receiver (`abandoned`).
+A member has at most one JoinGroup or SyncGroup in flight, on a separate connection, as in `runtime.network`: the next
+JoinGroup or SyncGroup or a leave abandons the former request. Heartbeats, commits and the leave share the other
+connection, in order. The answer to an abandoned request that waits at the coordinator has no receiver (`abandoned`).
 """
 
 from __future__ import annotations

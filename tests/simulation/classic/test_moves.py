@@ -152,7 +152,7 @@ def test_unloaded_group_returns_coordinator_not_available() -> None:
     assert answer(sut, commit) == CommitResults(codes={A[0]: code.COORDINATOR_NOT_AVAILABLE})
 
 
-# ---- a value ----
+# ---- the coordinator as a value ----
 
 
 def rebalancing() -> tuple[ClassicCoordinator, str]:
