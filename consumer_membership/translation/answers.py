@@ -127,7 +127,7 @@ def offset_fetch(
 def offset_fetch_by_partition(
     message: Message, group_id: str, partitions: Iterable[TopicPartition]
 ) -> CommittedOffsets | BrokerError:
-    """Return the same as `offset_fetch`, with the error of each partition; or the error of the whole group."""
+    """Like `offset_fetch`, but return the error of each partition, or the error of the whole group."""
     answered = _fetched(message, group_id)
     if isinstance(answered, BrokerError):
         return answered

@@ -72,7 +72,7 @@ def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered
 def _mismatch(group_id: str, message: Message, offered: list[str]) -> BrokerError | None:
     """Return the error of the protocol in a response, as Java's client checks it, or None.
 
-    JoinGroup has its type from version 7 on, SyncGroup type and name from 5 on.
+    JoinGroup has the protocol type from version 7 on, SyncGroup the type and the name from version 5 on.
     """
     kind, name = getattr(message, "protocol_type", None), getattr(message, "protocol_name", None)
     if kind is not None and kind != PROTOCOL_TYPE:

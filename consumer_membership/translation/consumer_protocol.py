@@ -157,12 +157,12 @@ def _partitions(topics: Iterable[Message]) -> frozenset[TopicPartition]:
 
 
 def assignment(blob: bytes) -> tuple[frozenset[TopicPartition], str]:
-    """Return the partitions of a ConsumerProtocolAssignment (no bytes: none yet), and the error of the bytes."""
+    """Return the partitions of a ConsumerProtocolAssignment (no bytes: none yet), and the decoding error or ""."""
     return _tolerantly("assignment", blob, lambda: decode_assignment(blob).partitions)
 
 
 def subscription(blob: bytes) -> tuple[frozenset[str], str]:
-    """Return the topics of a ConsumerProtocolSubscription (no bytes: none yet), and the error of the bytes."""
+    """Return the topics of a ConsumerProtocolSubscription (no bytes: none yet), and the decoding error or ""."""
 
     def read() -> frozenset[str]:
         message, _ = read_data(SUBSCRIPTION, 0, blob, _VERSION_BYTES)

@@ -65,7 +65,7 @@ class GroupDescription:
 
     group_id: str
     protocol: GroupProtocol
-    #: "consumer"; of a classic group the type on which its members agreed, empty for a group with offsets only.
+    #: "consumer"; for a classic group, the type on which its members agreed, empty for a group with offsets only.
     protocol_type: str
     state: str
     epoch: int | None
@@ -75,7 +75,7 @@ class GroupDescription:
 
 
 def consumer_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
-    """Return the group of a ConsumerGroupDescribe response, or the error (GROUP_ID_NOT_FOUND: also a classic one)."""
+    """Return the group of a ConsumerGroupDescribe response, or the error (a classic group: GROUP_ID_NOT_FOUND)."""
     found = of_group(message.groups, group_id)
     if found is None:
         return left_out(f"group {group_id}")
@@ -94,7 +94,7 @@ def consumer_group_description(message: Message, group_id: str) -> GroupDescript
 
 
 def _consumer_member(message: Message) -> MemberDescription:
-    # Version 0 does not have it; members of the classic protocol cannot be distinguished then.
+    # Version 0 has no member type, so members of the classic protocol cannot be distinguished.
     is_classic = int(getattr(message, "member_type", -1)) == _CLASSIC_MEMBER
     return MemberDescription(
         member_id=message.member_id,
@@ -120,7 +120,7 @@ def _partitions(message: Message) -> frozenset[TopicPartition]:
 
 
 def classic_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
-    """Return the group of a DescribeGroups response, or the error; GROUP_ID_NOT_FOUND in version 5 also."""
+    """Return the group of a DescribeGroups response, or the error; a dead group is GROUP_ID_NOT_FOUND (version 5)."""
     found = of_group(message.groups, group_id)
     if found is None:
         return left_out(f"group {group_id}")
@@ -190,5 +190,5 @@ def _by_id(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...
 
 
 def host_of(client_host: str) -> str:
-    """Return only the address: the broker writes Java's InetAddress, "NAME/ADDRESS", and has no name."""
+    """Return only the address: the broker writes Java's InetAddress, "NAME/ADDRESS", without a name."""
     return client_host.removeprefix("/")

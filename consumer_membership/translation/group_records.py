@@ -209,7 +209,7 @@ class TargetRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRecorded:
-    """The partitions that a member owns, and those of them that it must revoke; only -1 as its epoch: it left."""
+    """The partitions that a member owns, and those that it must still revoke; only -1 as its epoch: it left."""
 
     member_id: str
     epoch: int
@@ -234,7 +234,7 @@ GroupRecord: TypeAlias = (
 
 
 class _Kind(NamedTuple):
-    """One kind of records: its key, its value up to a version, and their facts."""
+    """One kind of records: its key, its value, the newest known version of the value, and the reader of its fact."""
 
     key: Table
     value: Table

@@ -131,7 +131,7 @@ def present_of(found: ClusterMetadata) -> frozenset[str]:
 
 
 def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
-    """Return those of these topics that the broker does not describe to this client, with the error."""
+    """Return the topics of `names` that the broker does not describe to this client, with the error."""
     message = "Broker: Topic authorization failed, so its partitions are not assigned; grant DESCRIBE and READ on it"
     return {
         name: broker_error(topic.error.code, message)

@@ -57,7 +57,7 @@ REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
         },
         Api.SYNC_GROUP: _JOINED,
         Api.HEARTBEAT: _JOINED,
-        # Of a classic member; a member of the consumer protocol learns of its end from a heartbeat.
+        # For a classic member; a member of the consumer protocol learns from a heartbeat that its membership has ended.
         Api.OFFSET_COMMIT: _JOINED,
         Api.OFFSET_FETCH: {
             _E.group_authorization_failed: _READ_GROUP,
@@ -66,7 +66,7 @@ REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     }
 )
 
-#: Codes that have another meaning for a member that has joined than for one that joins.
+#: Codes that have another meaning for a member that has joined than for a joining member.
 OF_MEMBERS: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     {
         Api.CONSUMER_GROUP_HEARTBEAT: {

@@ -5,7 +5,7 @@ Without I/O and without a clock: `due` returns the request to send now, `next_de
 
 | state | meaning | ends when |
 |---|---|---|
-| ASKS | the subscription must be requested | its time has come |
+| AWAITS_SUBSCRIPTION | the subscription must be requested | its time has come |
 | ASKING | the subscription was requested | the broker responds, or the request fails |
 | PUSHES | metrics are subscribed and will be pushed | the interval is over, or the client ends |
 | PUSHING | metrics were pushed | the broker responds, or the request fails |
@@ -128,7 +128,7 @@ class TelemetrySession:
         self.state = _S.AWAITS_SUBSCRIPTION
         #: The id of this client for the receivers of its metrics; None: no broker has assigned one.
         self.client_instance_id: UUID | None = None
-        #: Why the session ended before the client; None: it did not, or no broker offers it.
+        #: Why the session ended before the client; None: it did not, or no broker offers the requests.
         self.fault: str | None = None
         self._jitter = jitter
         self._compressions = set(compressions)
@@ -172,7 +172,7 @@ class TelemetrySession:
     # ---- results ----
 
     def subscribed(self, answer: Message, now: Instant) -> None:
-        """Take in the broker's subscription."""
+        """Process the broker's subscription."""
         if self.state is not _S.ASKING:
             return
         if answer.error_code != ErrorCode.none:
@@ -196,7 +196,7 @@ class TelemetrySession:
             self._wait(_S.AWAITS_SUBSCRIPTION, interval_s, answer.throttle_time_ms, now)
 
     def pushed(self, answer: Message, now: Instant) -> bool:
-        """Take in the response to a push; return whether the broker has the metrics."""
+        """Process the response to a push; return whether the broker has the metrics."""
         is_taken = bool(answer.error_code == ErrorCode.none)
         if self.state is _S.PUSHING and is_taken:
             self._wait(_S.PUSHES, self._interval_s, answer.throttle_time_ms, now)
@@ -217,7 +217,7 @@ class TelemetrySession:
             self._wait(_S.PUSHES, self._interval_s, 0, now)
 
     def unsupported(self, now: Instant) -> None:
-        """Note that the broker does not offer it; brokers restart one by one, so another one may offer it again."""
+        """Note that the broker does not offer the requests; another one may, because brokers restart one by one."""
         if self._subscription is None:
             self.state = _S.OVER
         elif not self.is_over:

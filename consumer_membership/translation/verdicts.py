@@ -160,7 +160,7 @@ def classic_verdict(request: Api, code: int) -> ClassicVerdict:
 
 
 def commit_membership(codes: frozenset[int]) -> ClassicVerdict | None:
-    """Return the meaning of a commit's error codes for a classic membership; None: none."""
+    """Return the meaning of a commit's error codes for a classic membership; None: they have none."""
     return next((verdict for code, verdict in _CLASSIC_COMMIT.items() if code in codes), None)
 
 
