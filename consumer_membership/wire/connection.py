@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 #: The name that brokers receive for this client (KIP-511); their metrics and logs count clients by it.
 SOFTWARE_NAME = "consumer-membership"
 
-#: An ApiVersions response takes about 1 KB. A first frame with a larger size is text or TLS: the smallest letter as the
-#: first byte makes a size of 512 MB.
+#: An ApiVersions response takes about 1 KB. A first frame with a larger size is text or TLS: even a space, the smallest
+#: printable character, as the first byte makes a size of 512 MB.
 _HANDSHAKE_MAX_BYTES = 1 << 20
 
 _CORRELATION_LIMIT = 1 << 31
@@ -56,7 +56,7 @@ class ConnectionState(Enum):
 
 
 class WrongBrokerError(TransportError):
-    """The connection reached another broker than the client wanted: its address now belongs to that one (KIP-1242)."""
+    """The connection reached another broker than the client wanted: the address now belongs to it (KIP-1242)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ _CHOICE = bytes((_NO_LAYER, 0, 0, 0))
 class GssContext(Protocol):
     """A security context of the client with one broker (RFC 2743), which has requested mutual authentication.
 
-    Its methods raise AuthenticationError for data that the broker's key did not make.
+    Its methods raise AuthenticationError for data that was not created with the broker's key.
     """
 
     @property

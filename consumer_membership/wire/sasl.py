@@ -36,7 +36,7 @@ class Mechanism(Protocol):
         """Return the first message to send."""
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return the next message to send; None: none, and the broker's identity is proved as far as the mechanism can.
+        """Return the next message to send; None: done, and the broker's identity is proved as far as the mechanism can.
 
         Raises:
             AuthenticationError: the challenge is not one that a correct broker would send.
@@ -261,7 +261,7 @@ def _status(challenge: bytes) -> str:
     return _quoted(status) if status and isinstance(status, str) else "no readable status"
 
 
-#: RFC 5802's longest error has 35 characters; a token that comes back as a status loses its signature.
+#: RFC 5802's longest error has 35 characters; if a broker returns the token as a status, this cuts off its signature.
 _MAX_QUOTED = 100
 
 _NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
@@ -273,7 +273,7 @@ def _quoted(text: str) -> str:
 
 
 def _encoded(what: str, text: str) -> bytes:
-    """Return the text in UTF-8; checked first, because the error of `encode` would contain it."""
+    """Return the text in UTF-8; it is checked first, because the error of `encode` would contain the text."""
     if not text:
         raise ValueError(f"the {what} is empty")
     if _NO_TEXT.search(text):
