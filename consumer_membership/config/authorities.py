@@ -15,9 +15,9 @@ from consumer_membership.errors import ConfigurationError
 
 #: The value of `ssl.ca.location` and `https.ca.location` for the first of `_USUAL`.
 PROBE = "probe"
-#: Where systems keep the authorities that they trust (Fedora, SUSE, Alpine, Debian, BSD, macOS); of several, librdkafka
-#: uses the first one in this order. It brings its own OpenSSL, which has no paths of the system. A Python whose OpenSSL
-#: reads the paths of its build, and finds nothing there, also uses this list.
+#: Where systems keep the authorities that they trust (Fedora, SUSE, Alpine, Debian, BSD, macOS); if several exist,
+#: librdkafka uses the first one in this order. It brings its own OpenSSL, which does not know the system's paths. A
+#: Python whose OpenSSL reads the paths of its build, and finds nothing there, also uses this list.
 _USUAL = (
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/certs/ca-bundle.crt",
@@ -64,7 +64,7 @@ def trust(context: ssl.SSLContext, key: str, location: str | None, pem: str | No
 
 
 def _trust_usual(context: ssl.SSLContext) -> None:
-    """Trust the first file of the list; without one, what OpenSSL finds, as librdkafka does."""
+    """Trust the first existing file of the list, else the authorities that OpenSSL finds, as librdkafka does."""
     usual = next((path for path in _USUAL if Path(path).is_file()), None)
     if usual is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)

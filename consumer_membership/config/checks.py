@@ -20,7 +20,7 @@ from consumer_membership.config.values import parse_endpoints
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from consumer_membership.text import excerpt, problem_of, speakable
 
-#: Objects, or lists whose elements are checked where they are read.
+#: Keys whose values are objects, or lists whose elements are checked where they are read.
 _NO_TEXTS = frozenset({"oauth_cb", "partition.assignment.strategy", "group.instance.id.pool"})
 #: Keys for which librdkafka treats empty text as unset.
 _UNSET_BY_EMPTY_TEXT = frozenset({"group.instance.id", "group.remote.assignor"})
@@ -162,7 +162,7 @@ def _refuse_group(given: Mapping[str, object]) -> None:
 
 
 def _refuse_instance(given: Mapping[str, object]) -> None:
-    """Raise if the source of the instance id is ambiguous or missing, or if the policy does not fit to the source."""
+    """Raise if the source of the instance id is ambiguous or missing, or if the policy does not fit the source."""
     pool = given.get("group.instance.id.pool")
     policy = given.get("group.instance.id.conflict.policy")
     name = str(policy).strip().lower()

@@ -1,4 +1,4 @@
-"""`group.instance.id.pool`: the ids of which each static member claims a free one.
+"""`group.instance.id.pool`: the ids from which each static member claims a free one.
 
 The value is a list of names, or text with comma-separated names. `{0..7}` in a name stands for the numbers of that
 range, with leading zeros if the bounds have them (`{00..15}`), as in a shell.
@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from consumer_membership.text import LONGEST_ID_PREFIX, excerpt, problem_of
 
-#: A description of the group lists each holder, and each claim reads one; a larger pool is a mistake in the bounds.
+#: A description of the group lists each holder, and each claim reads a description; a larger pool is a mistake in the
+#: bounds.
 LARGEST_POOL = 10_000
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")

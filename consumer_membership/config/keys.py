@@ -69,7 +69,7 @@ LONGEST: Mapping[str, int] = {
     "client.rack": LONGEST_STRING,
 }
 
-# ---- who gets a key ----
+# ---- which keys the fetcher receives ----
 
 #: Keys of the membership, and keys that would make librdkafka a second member; never passed to the fetcher.
 KEPT_FROM_THE_FETCHER = frozenset(

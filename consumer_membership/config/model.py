@@ -283,7 +283,7 @@ class ConsumerConfig:
         require_servers(self.given)
         return self
 
-    # ---- exits ----
+    # ---- the settings of each package ----
 
     @property
     def drain_timeout_s(self) -> float:

@@ -1,4 +1,4 @@
-"""The keys of OIDC (`sasl.oauthbearer.method=oidc`): with which request a token is fetched from a token endpoint.
+"""The keys of OIDC (`sasl.oauthbearer.method=oidc`): the request that fetches a token from a token endpoint.
 
 librdkafka has its own requests for them. This package makes the requests for both kinds of connections, so that each
 token is fetched once, and gives librdkafka the token. librdkafka's errors about contradictions are raised here, before
@@ -17,7 +17,7 @@ from consumer_membership.light_dataclasses import dataclass
 METHOD = "sasl.oauthbearer.method"
 _KEY = "sasl.oauthbearer."
 _ASSERTION = f"{_KEY}assertion."
-#: Two names of one key each; librdkafka sets both in order, so the later one applies.
+#: The two names of a key; librdkafka sets both in order, so the later one applies.
 _CLIENT_ID = (f"{_KEY}client.id", f"{_KEY}client.credentials.client.id")
 _CLIENT_SECRET = (f"{_KEY}client.secret", f"{_KEY}client.credentials.client.secret")
 _URL = f"{_KEY}token.endpoint.url"
@@ -55,7 +55,7 @@ _AWS = (
 class Grant(Enum):
     """How the client proves its identity to the token endpoint: two values of `sasl.oauthbearer.grant.type`, and Azure.
 
-    `METADATA` is `sasl.oauthbearer.metadata.authentication.type=azure_imds`: the endpoint knows the machine.
+    `METADATA` is `sasl.oauthbearer.metadata.authentication.type=azure_imds`: the endpoint identifies the machine.
     """
 
     CLIENT_CREDENTIALS = "client_credentials"
@@ -127,7 +127,7 @@ def uses_oidc(given: Mapping[str, object]) -> bool:
 
 
 def oidc_settings(given: Mapping[str, object]) -> OidcSettings:
-    """Return the request for tokens; what `refusals` reports is replaced by defaults."""
+    """Return the request for tokens; values that `refusals` reports are replaced by defaults."""
     grant = _grant(given)
     url = _text(given, _URL) or ""
     if grant is Grant.METADATA:

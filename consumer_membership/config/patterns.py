@@ -146,14 +146,14 @@ class _RegexReader:
         #: Letters that would have a special meaning in RE2/J or Python.
         self.letters: list[str] = []
 
-    # ---- the whole ----
+    # ---- the result ----
 
     def whole(self) -> str:
         """Return the translation, which matches whole names."""
         branches = self._branches(nest=0)
         return "|".join(_to_both_ends(branch) for branch in branches)
 
-    # ---- looking ----
+    # ---- the next character ----
 
     @property
     def _next(self) -> str:

@@ -34,7 +34,7 @@ class ByDuration:
     milliseconds: int
 
     def moment_ms(self, now_s: float) -> int:
-        """Return the timestamp to look up, in ms since 1970; if it would be before 1970, that of the first record."""
+        """Return the timestamp to look up, in ms since 1970; it is at least 0, which finds the first record."""
         return max(0, int(now_s * 1000) - self.milliseconds)
 
 
@@ -232,7 +232,7 @@ class ProbeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
-    """Where partitions start: the reset policy, and whether the end is that of committed records only."""
+    """Where partitions start: the reset policy, and whether the end of the log is the end of committed records."""
 
     reset: OffsetReset | ByDuration = OffsetReset.LATEST
     read_committed: bool = True

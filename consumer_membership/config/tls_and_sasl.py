@@ -89,8 +89,8 @@ ONLY_FOR_KINIT = frozenset({"sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.b
 _GSSAPI_LIBRARY = "gssapi"
 #: Keys for OAUTHBEARER only; https.* concerns the token endpoint of OIDC.
 _BEARER = ("sasl.oauthbearer.", "enable.sasl.oauthbearer.", "https.")
-#: Both connections honor these keys: this package fetches the tokens. Without `sasl.oauthbearer.method=oidc` they have
-#: no effect, as in librdkafka.
+#: Both kinds of connections honor these keys: this package fetches the tokens. Without `sasl.oauthbearer.method=oidc`
+#: they have no effect, as in librdkafka.
 HONORED_BY_OIDC = frozenset(
     key for key in OF_LIBRDKAFKA if key.startswith(("sasl.oauthbearer.", "https.")) and key not in HONORED_BY_SASL
 )

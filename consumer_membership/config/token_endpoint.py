@@ -144,7 +144,7 @@ class TokenEndpoint:
         if settings.grant is Grant.JWT_BEARER:
             form["assertion"] = assertion(settings.assertion)
             if not all(user):
-                # RFC 7521, section 4.1: the authentication of the client is optional beside an assertion.
+                # RFC 7521, section 4.1: with an assertion, the authentication of the client is optional.
                 return self._client.post(settings.url, data=form, headers=accept)
         return self._client.post(settings.url, data=form, headers=accept, auth=user)
 
@@ -196,7 +196,7 @@ def _client(settings: OidcSettings) -> httpx.Client:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     trust(context, "https.ca", settings.ca_location, settings.ca_pem)
-    # Without kept connections: requests are minutes apart.
+    # Without keep-alive connections: requests are minutes apart.
     limits = httpx.Limits(max_keepalive_connections=0)
     return httpx.Client(verify=context, timeout=_TIMEOUT_S, limits=limits)
 

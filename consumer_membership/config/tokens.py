@@ -40,7 +40,7 @@ _SHORTEST, _LONGEST = 2, 4
 #: RFC 7628, section 3.1, as librdkafka checks it: visible characters, blanks and line ends.
 _VALUE = re.compile(r"[\t\n\r\x20-\x7e]*")
 _NAME = re.compile(r"[A-Za-z]+")
-#: A value that confluent-kafka rejects like every token that it cannot read.
+#: A result that confluent-kafka rejects, as it rejects every token that it cannot read.
 _NO_TOKEN: tuple[()] = ()
 #: The name under which the token itself is sent.
 _RESERVED = "auth"
@@ -118,7 +118,7 @@ class SharedTokens:
         Retrying(retry=again, wait=wait, stop=stop, reraise=True)(self.token)
 
     def of_handle(self) -> TokenCallback:
-        """Return the `oauth_cb` of a new handle: its first call may return the last token, if no new one can be had.
+        """Return the `oauth_cb` of a new handle: its first call may return the last token if no new token is available.
 
         A handle that replaces another one would otherwise fail after 10 s, with a token that is still valid. Later
         calls raise the callback's exception, so that librdkafka reports it; it keeps the token until it expires.
@@ -136,7 +136,8 @@ class SharedTokens:
     def __call__(self, config: str | None) -> object:
         """Return the callback's result or raise its exception, unchecked: librdkafka reports errors in its own way.
 
-        Text that is not UTF-8 is the exception: confluent-kafka would crash on it in the name of an extension.
+        Only text that is not UTF-8 is replaced by an invalid result: in the name of an extension, confluent-kafka would
+        crash on it.
         """
         return self._for_librdkafka(config, may_reuse=False)
 
@@ -196,7 +197,7 @@ class SharedTokens:
         return kept if kept is not None and self._clock() < kept.good_until else None
 
     def _unexpired(self) -> _Kept | None:
-        """Return the last token until its end, which is later than the time for the next one."""
+        """Return the last token until it expires, which is later than the time to fetch the next one."""
         kept = self._kept
         return kept if kept is not None and self._clock() < kept.token.expires_at else None
 
@@ -214,7 +215,7 @@ class SharedTokens:
 
 
 def _with_expiry(returned: object, expires_at: float) -> object:
-    """Return a callback's valid result with another end."""
+    """Return a callback's valid result with another expiry."""
     return (returned[0], expires_at, *returned[2:]) if isinstance(returned, tuple) else returned
 
 
