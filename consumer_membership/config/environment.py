@@ -67,7 +67,7 @@ def from_environment() -> dict[str, object]:
     """Return the keys and values of the variables with the prefix; librdkafka checks keys that are unknown here.
 
     Raises:
-        ConfigurationError: a variable stands for a key whose value cannot be text.
+        ConfigurationError: a variable sets a key whose value cannot be text.
     """
     found: dict[str, object] = {_key_of(name): os.environ[name] for name in _variables()}
     for key, meant in _NO_TEXT.items():

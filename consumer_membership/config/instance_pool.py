@@ -23,8 +23,8 @@ def parse_pool(value: object) -> tuple[str, ...]:
     """Return the ids in their order.
 
     Raises:
-        ValueError: an id is empty, a duplicate or invalid; there are none, or more than `LARGEST_POOL`; or a range is
-            reversed.
+        ValueError: an id is empty, a duplicate or invalid; the pool has no id, or more than `LARGEST_POOL`; or a range
+            is reversed.
     """
     names = _COMMA.split(value) if isinstance(value, str) else _names(value)
     ids: list[str] = []

@@ -278,7 +278,7 @@ protocols: Reader[tuple[GroupProtocol, ...]] = _choice(
     }
 )
 strategies: Reader[tuple[Assignor, ...]] = _without_key(parse_strategies)
-#: Ids of which static members claim a free one.
+#: Ids from which each static member claims a free one.
 pool = _without_key(parse_pool)
 #: Patterns of topics that do not exist for this consumer.
 blacklist = _without_key(parse_blacklist)

@@ -53,7 +53,7 @@ class CommittedOffsetsQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOffsets:
-    """The ends of partitions, as far as their leaders answered: of the log, and for readers of committed records."""
+    """End offsets of partitions whose leaders answered: `high` of the log, `stable` for read_committed consumers."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     stable: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -146,10 +146,10 @@ class WakeUp:
     def review(self) -> None:
         """Send each `poll` through the slow path if there is a reason to; if not, let it take the hot path.
 
-        An interrupt in here leaves this set, because the interpreter runs signal handlers only at calls and at jumps
-        back. After the reasons were read, a `set` by another thread or by a signal handler wins, also between any two
-        instructions: without a GIL, another thread may run between the comparison and the assignment. There is no lock,
-        because a forked child would inherit it locked.
+        An interrupt in this method leaves this set, because the interpreter runs signal handlers only at calls and at
+        jumps back. After the reasons were read, a `set` by another thread or by a signal handler wins, also between any
+        two instructions: without a GIL, another thread may run between the comparison and the assignment. There is no
+        lock, because a forked child would inherit it locked.
         """
         last_set = self._last_set
         if any(is_true() for is_true in self._reasons):
@@ -208,7 +208,7 @@ class Line:
         #: Whether the application sent an event that requires a connection.
         self.has_sent = False
         self._receiver: Receiver
-        # Re-entrant: a signal handler may interrupt its own thread in here.
+        # Re-entrant: a signal handler may interrupt its own thread while that holds the lock.
         self._lock = threading.RLock()
         self._posts: deque[Post] = deque()
         self._is_closed = False

@@ -1,9 +1,9 @@
-"""A consumer's log lines where confluent-kafka users expect those of librdkafka: with `logger=`, and with `debug=`.
+"""Writes a consumer's log lines where confluent-kafka users expect librdkafka's: with `logger=`, and with `debug=`.
 
 Each package always writes to its own logger of Python's `logging`. In addition
 
-- with `logger=` the lines of this one consumer go there, from inside its `poll`, `consume` and `close`, as those of
-  librdkafka do, and in the same form: `logger.log(level, "%s [%s] %s", facility, name, text)`;
+- with `logger=` the lines of this one consumer go there, from inside its `poll`, `consume` and `close`, as librdkafka's
+  lines do, and in the same form: `logger.log(level, "%s [%s] %s", facility, name, text)`;
 - without it, `debug=cgrp` (or another context that includes the member) writes them to stderr immediately, in the
   form of librdkafka: `%7|seconds|facility|name| text`.
 

@@ -89,7 +89,7 @@ def read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
 
 
 def skip_tagged(frame: bytes, offset: int) -> int:
-    """Return the offset after tagged fields of which none is needed."""
+    """Return the offset after tagged fields that are not needed."""
     return _read_tagged({}, {}, frame, offset)
 
 

@@ -151,7 +151,8 @@ def negotiate(api: Api, offered: VersionRange | None, at_least: int = 0) -> int:
     """Return the newest version of `api` from `at_least` on that the broker and this package support.
 
     Raises:
-        UnsupportedProtocolError: there is none; the message has the missing API and the broker release that has it.
+        UnsupportedProtocolError: there is no such version; the message has the missing API and the broker release that
+            has it.
     """
     wanted = [version for version in SPOKEN[api] if version >= at_least]
     if offered is not None:

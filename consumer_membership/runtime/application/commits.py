@@ -156,7 +156,7 @@ class Commits:
         self._timeout_s = book.settings.timeout_s
         self._ids = itertools.count(1)
         # Without a GIL, two threads may get the same number from `count` (until Python 3.14). Re-entrant: a signal
-        # handler may commit while its own thread is in here.
+        # handler may commit while its own thread holds this lock.
         self._numbering = threading.RLock()
         self._awaited: dict[int, CommitCompleted | None] = {}
         #: The partitions in the arguments of each asynchronous commit, until `on_commit` is called.

@@ -83,7 +83,7 @@ class _Waiting(NamedTuple):
 
 
 class EventQueue:
-    """The events that wait for callbacks; it knows no callback. For any thread."""
+    """The events that wait for callbacks; it refers to no callback. For any thread."""
 
     def __init__(self) -> None:
         # A C queue: the destructor of an object may put an event into it at any moment in any thread.

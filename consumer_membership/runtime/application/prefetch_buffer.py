@@ -2,8 +2,8 @@
 
 One inner `poll()` call costs twice as much as a record of an inner batch, so `poll()` is served from a batch that waits
 in `ready`. The hot path takes from its left end without a lock; the thread inside the handle lock does everything else.
-A thread that takes from `ready` meanwhile gets the oldest record or none, so the order holds and no record is returned
-twice.
+A thread that takes from `ready` meanwhile gets the oldest record or no record, so the order is kept and no record is
+returned twice.
 
 Records of partitions that are held back (paused by the user, or about to be revoked) are parked: the handle is already
 past them, so dropping them would lose them.
@@ -124,7 +124,7 @@ class PrefetchBuffer:
 
     def _unload(self, batches: deque[list[Message]], target: deque[Message]) -> None:
         self._count()
-        with suppress(IndexError):  # there is none, or the application took it whole
+        with suppress(IndexError):  # there is no batch, or the application took it whole
             next(map(target.extend, map(deque.popleft, (batches,))))
         self._counted = None
 

@@ -46,7 +46,7 @@ class DurationResets:
         self._last_reason = ""
 
     def forget(self, partition: TopicPartition) -> None:
-        """This partition is given up, or was moved elsewhere: it no longer waits for a start."""
+        """Note that this partition is given up, or was moved elsewhere, and no longer waits for a start."""
         self._waiting.discard(partition)
 
     def take_out(self, handle: Consumer, batch: list[Message]) -> list[Message]:

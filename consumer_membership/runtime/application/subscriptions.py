@@ -54,7 +54,7 @@ class Subscriptions:
         self._line.post(LeaveRequested(option=option))
 
     def _take(self, subscription: Subscription) -> None:
-        """Deliver only partitions of these topics, and look them up; if it is empty, deliver no partition of the group.
+        """Deliver only partitions of these topics, and look them up; an empty subscription delivers no group partition.
 
         Partitions that the group assigned for an earlier subscription stay assigned until the group takes them back,
         and no record of them is delivered (KAFKA-19356). After an unsubscribe no record of the group is delivered until

@@ -419,7 +419,7 @@ class Connections:
         return ExpectedBroker(cluster_id=self.cluster_id, node_id=broker.node_id)
 
     def _forget_wrong_broker(self, broker: BrokerAddress) -> None:
-        """Forget addresses that are out of date; with metadata.recovery.strategy=none only this one (KIP-1242)."""
+        """Forget addresses that are out of date; with metadata.recovery.strategy=none only this address (KIP-1242)."""
         logger.warning(
             "Broker %s is not at its address any more; the brokers of the cluster are requested again", broker
         )

@@ -1,6 +1,6 @@
 """Requests to a group's coordinator about the group, from a member or from an operator.
 
-Each method sends one request, and its failure says whether a retry may help. The core decides when a member retries;
+Each method sends one request, and its failure reports whether a retry may help. The core decides when a member retries;
 for callers without such a schedule `Cluster.with_coordinator` retries.
 """
 

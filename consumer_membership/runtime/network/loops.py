@@ -83,7 +83,7 @@ class Loops:
     """The shared loop of a process, as long as it has members; any thread may call the methods."""
 
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may create a consumer while its thread is in here.
+        # Re-entrant: a signal handler may create a consumer while its thread holds this lock.
         self._lock = threading.RLock()
         self._shared: NetworkLoop | None = None
         #: The loops that a forked child inherits. A deleted loop would unregister its sockets from the epoll instance

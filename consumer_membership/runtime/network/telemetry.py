@@ -1,7 +1,7 @@
 """Pushes a member's metrics to a broker (KIP-714), on the member's thread, independent of its core.
 
-`translation.telemetry` decides what is pushed, and when; the operator of the brokers configures who receives it. A push
-can neither end nor delay the membership: it has its own connection, and its errors are handled here.
+`translation.telemetry` decides what is pushed, and when; the operator of the brokers configures where it goes from
+there. A push can neither end nor delay the membership: it has its own connection, and its errors are handled here.
 """
 
 from __future__ import annotations

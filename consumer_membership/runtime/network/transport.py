@@ -146,7 +146,7 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def delay_s(self) -> float:
-        """How long another request would wait here for the earlier ones; 0 if each has its response.
+        """How long another request would wait here for the earlier requests; 0 if each has its response.
 
         At least as long as the oldest one has waited, because a broker handles one request after the other.
         """
