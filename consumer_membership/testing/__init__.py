@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterMember", "FakeAdminClient", "FakeCluster", "FakeProducer", "RunningCall", "SharedBroker"]
 
 #: The module of each public name. Modules are imported on first use, because the broker keeper needs no cluster.
-_HOMES = {
+_MODULES = {
     "FakeAdminClient": "admin_client",
     "FakeCluster": "cluster",
     "FakeProducer": "producer",
@@ -34,6 +34,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

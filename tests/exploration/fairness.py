@@ -26,7 +26,7 @@ MOST_IMMEDIATE_STEPS = 200
 _S = MemberState
 #: Immediate steps in the order in which they are tried; polls and timers occur once in a turn.
 _IMMEDIATE = ("find_coordinator", "take_answer", "take_reply", "take_announcement", "do_task", "post", "perform")
-_IN_TURN = ("poll", "beat", "retry")
+_IN_TURN = ("poll", "heartbeat", "retry")
 #: Steps that take longer than a session, and so occur only after the first turns.
 _LONG = ("time_out", "repair", "repetitions_end", "stop_reserving")
 TURNS_OF_A_SESSION = 2

@@ -79,7 +79,7 @@ def _application_moves(process: Process) -> Iterator[Move]:
 def _clock_moves(process: Process) -> Iterator[Move]:
     member = process.member
     if internals.may_heartbeat(member):
-        yield Move("beat")
+        yield Move("heartbeat")
     deadline = member.next_deadline()
     if deadline is not None and deadline <= RETRY_S:
         yield Move("retry")

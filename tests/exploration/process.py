@@ -1,8 +1,9 @@
 """One explored process: the member, its application, and the messages in flight between it and the coordinator.
 
 Each public method that `moves` names is a possible step. It changes this object, which is a copy that the model made.
-An abandoned request stays in flight (`zombies`), and so does an answer without a waiter (`late`): both may still
-arrive. The `transport` of a protocol delivers its requests. It has no state, and its public methods are also steps.
+An abandoned request stays in flight (`abandoned_orders`), and so does an answer without a waiter (`late`): both may
+still arrive. The `transport` of a protocol delivers its requests. It has no state, and its public methods are also
+steps.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Process:
     #: Requests about announcements for hand-overs, on a separate connection.
     announcements: list[Call] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
-    zombies: list[Any] = field(default_factory=list)
+    abandoned_orders: list[Any] = field(default_factory=list)
     inbox: list[Any] = field(default_factory=list)
     #: For the trace: the events that the core handled since the last step.
     log: list[tuple[Any, object, tuple[Any, ...]]] = field(default_factory=list)
@@ -247,9 +248,9 @@ class Process:
     def deliveries(self) -> Iterator[Delivery]:
         """Yield the requests that the coordinator may handle next."""
         yield from self.transport.deliveries(self)
-        for place, request in enumerate(self.zombies):
-            if request not in self.zombies[:place]:
-                yield Delivery("executed_zombie", place, self.envelope(NO_RECEIVER, request))
+        for place, request in enumerate(self.abandoned_orders):
+            if request not in self.abandoned_orders[:place]:
+                yield Delivery("executed_abandoned", place, self.envelope(NO_RECEIVER, request))
 
     def delivery_of_call(self, order: Any, how: str = "executed_call") -> Delivery:
         """Return the delivery of a call that the coordinator may handle next."""
@@ -273,7 +274,7 @@ class Process:
     @property
     def left_behind(self) -> list[Envelope]:
         """The requests in flight at the death of the process that may change the coordinator's state."""
-        return [*self.unseen, *self._without_receiver(self.zombies)]
+        return [*self.unseen, *self._without_receiver(self.abandoned_orders)]
 
     def _without_receiver(self, orders: Iterable[Any]) -> list[Envelope]:
         return [self.envelope(NO_RECEIVER, order) for order in orders]
@@ -344,22 +345,24 @@ class Process:
 
     def _lose(self, order: Any, answer: Any) -> None:
         if answer is None and self.transport.may_arrive_late(order):
-            self.zombies.append(order)
+            self.abandoned_orders.append(order)
         self.feed(failure_of(order, NO_ANSWER))
 
     def event_of(self, order: Any, answer: Any) -> Any:
         """Return the event of an answer, as the wire reports it."""
         return event_of(order, answer, self.member.protocol)
 
-    def forget_zombies(self, kind: type) -> None:
+    def forget_abandoned(self, kind: type) -> None:
         """Drop the abandoned requests of this kind after a later one was handled, except with `overtakes`."""
         if not self.overtakes:
-            self.zombies = [one for one in self.zombies if type(one) is not kind]
+            self.abandoned_orders = [one for one in self.abandoned_orders if type(one) is not kind]
 
-    def take_zombie(self, number: int) -> Any:
+    def take_abandoned(self, number: int) -> Any:
         """Return an abandoned request that is handled now, and drop earlier abandoned requests of its kind."""
-        request = self.zombies[number]
-        self.zombies = [one for at, one in enumerate(self.zombies) if at > number or type(one) is not type(request)]
+        request = self.abandoned_orders[number]
+        self.abandoned_orders = [
+            one for at, one in enumerate(self.abandoned_orders) if at > number or type(one) is not type(request)
+        ]
         return request
 
     def break_connections(self) -> None:
@@ -379,7 +382,7 @@ class Process:
 
     def drop_undelivered(self) -> None:
         """Drop abandoned requests and answers without a waiter."""
-        self.zombies.clear()
+        self.abandoned_orders.clear()
         self.late.clear()
 
     def age_confirmation(self) -> None:

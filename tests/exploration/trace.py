@@ -38,7 +38,7 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
             yield f"{number:4} {who}: {move.name.replace('_', ' ')}"
         case "execute", (str(how), int(), int(number_of_request), int(reply)):
             request, answer = model.requests.values[number_of_request], model.replies.values[reply]
-            late = " that it had abandoned" if how == "executed_zombie" else ""
+            late = " that it had abandoned" if how == "executed_abandoned" else ""
             yield f"{number:4} {who}: its request{late} is handled: {as_text(request)}"
             yield f"{'':8} = {as_text(answer) if answer is not None else 'to be answered later'}"
         case "orphan", int(number_of_request):

@@ -44,7 +44,7 @@ from tests.recorder.members import Recorded, simulated
 from tests.spark.recorders import progress
 from tests.support.kio_entities import some_entity, written
 from tests.support.scripted_broker import frame
-from tests.wire.classic import beat_answer, join_answer, sync_answer
+from tests.wire.classic import classic_heartbeat_answer, join_answer, sync_answer
 from tests.wire.frames import heartbeat_answer, versions_answer
 from tests.wire.golden_frames import ANSWER, golden, header_version
 from tests.wire.scram import Server
@@ -177,12 +177,23 @@ def _classic_members() -> Iterator[tuple[str, bytes]]:
     leads = join_answer(protocol_name=name, members={"m": blob, "n": ("i", other)})
     follows = join_answer(protocol_name=name, leader="n")
     synced = sync_answer(protocol_name=name, assignment=consumer_protocol.encode_assignment([_A]))
-    yield "leads", sequence(required, leads, synced, beat_answer())
+    yield "leads", sequence(required, leads, synced, classic_heartbeat_answer())
     yield (
         "follows",
-        sequence(required, follows, synced, beat_answer(), beat_answer(ErrorCode.rebalance_in_progress.value)),
+        sequence(
+            required,
+            follows,
+            synced,
+            classic_heartbeat_answer(),
+            classic_heartbeat_answer(ErrorCode.rebalance_in_progress.value),
+        ),
     )
-    yield "rejoins", sequence(follows, synced, beat_answer(27), leads, synced, beat_answer(22), follows, synced)
+    yield (
+        "rejoins",
+        sequence(
+            follows, synced, classic_heartbeat_answer(27), leads, synced, classic_heartbeat_answer(22), follows, synced
+        ),
+    )
     yield "malformed-subscription", sequence(join_answer(protocol_name=name, members={"m": blob, "n": b"\x00"}), synced)
     yield "malformed-assignment", sequence(follows, sync_answer(protocol_name=name, assignment=b"\x00\x01\x7f"))
 

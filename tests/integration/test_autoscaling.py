@@ -134,7 +134,7 @@ class Group:
 @pytest.fixture
 def group(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
     """A group without pods. Members sample their partitions more often, so that a round need not wait for it."""
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", 0.1)
     (port,) = draw_ports(1)
     group = Group(broker, port)
     with ExitStack() as stack:

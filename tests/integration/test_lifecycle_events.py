@@ -27,7 +27,7 @@ K = LifecycleKind
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample the progress often."""
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", 0.1)
 
 
 class Hearing:

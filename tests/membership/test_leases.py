@@ -83,12 +83,12 @@ CLASSIC_SCENES: Mapping[str, Callable[[], ClassicScene]] = {
     "SYNCING": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).rebalance().gather(2),
     "RECONCILE": lambda: classic_scenes.joining(**LEASES).gather(1).share(classic_scenes.A0),
     "STABLE": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES),
-    "FENCED": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).beat_rejected(
+    "FENCED": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).heartbeat_rejected(
         ex.ClassicVerdict.REJOIN, classic_scenes.UNKNOWN
     ),
     "STALE": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).after(classic_scenes.MAX_POLL_S),
     "UNSUBSCRIBING": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).leave(),
-    "FATAL": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).beat_rejected(
+    "FATAL": lambda: classic_scenes.stable(classic_scenes.A0, **LEASES).heartbeat_rejected(
         ex.ClassicVerdict.FATAL, classic_sample_events.FENCED
     ),
 }

@@ -49,7 +49,7 @@ def classic(member: MemberCore) -> ClassicProtocol:
     return protocol
 
 
-def may_beat_beside_join(member: MemberCore) -> bool:
+def may_heartbeat_during_join(member: MemberCore) -> bool:
     """Return whether a classic member has a JoinGroup in flight and keeps its partitions meanwhile."""
     return classic(member).requests.is_waiting and bool(member.context.ownership.owned)
 

@@ -145,7 +145,7 @@ class Invariants:
         if cleanly:
             check(not record.open, f"{process.name} ended without on_revoke or on_lost for {sorted(record.open)}")
 
-    def beats_of(self, process: Process) -> int:
+    def heartbeats_of(self, process: Process) -> int:
         """Return the number of heartbeats that a process has sent, without leaves."""
         return self._records[process].heartbeat_count
 

@@ -108,7 +108,7 @@ class TakesRevocationsForFinished(_Finishes):
     step, order = Step.REVOKE, RevokePartitions
 
 
-class NeverSaysLost(MemberCore):
+class NeverOrdersOnLost(MemberCore):
     """Does not notify the application that its partitions are lost."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
@@ -269,7 +269,7 @@ class AnnouncesItselfTooEarly(Successor):
         self.warmed(Warmed(attempt=self._attempt))
 
 
-class AsksEachHolder(Successor):
+class RequestsFromEachHolder(Successor):
     """Requests a hand-over from every holder of its fixed id that it meets in one join."""
 
     def _only_first(self, holders: Mapping[str, Holder]) -> Mapping[str, Holder]:
@@ -283,7 +283,7 @@ class ReplacesAnyHolder(Successor):
         return list(created)
 
 
-class AsksForItsIdBack(InstanceClaim):
+class RequestsItsIdAgain(InstanceClaim):
     """Requests a hand-over although it was in the group before."""
 
     def _may_request_hand_over(self, holder: Holder | None, own: str) -> bool:  # noqa: ARG002
@@ -326,7 +326,7 @@ class TakesTheReleasedIdBack(Predecessor):
         return self._released_at
 
 
-class ComesBackFromTheDead(MemberCore):
+class RejoinsAfterFatal(MemberCore):
     """Joins again at the next poll after its membership ended permanently."""
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:

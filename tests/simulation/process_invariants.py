@@ -227,7 +227,7 @@ class ProcessInvariants:
         keeps = self.is_over and epoch != NO_GENERATION
         check(not keeps, f"{name} keeps its generation, which the coordinator ended")
         self.is_over = False
-        if internals.state(member) is _C.JOINING and not internals.may_beat_beside_join(member):
+        if internals.state(member) is _C.JOINING and not internals.may_heartbeat_during_join(member):
             self.is_out = False
         if shown is _S.STABLE and self.is_confirmed:
             self.is_excused = self.is_confirmed = False
@@ -369,7 +369,7 @@ class ProcessInvariants:
                 doubled = sorted(partition for partition, often in given.items() if often > 1)
                 check(not doubled, f"{name} gives {doubled} to two members")
             case SendClassicHeartbeat():
-                keeps = now is _C.JOINING and internals.may_beat_beside_join(process.member)
+                keeps = now is _C.JOINING and internals.may_heartbeat_during_join(process.member)
                 check(now in HEARTBEATS or keeps, f"{name} sends a heartbeat in state {now}")
                 check(not self.is_out, f"{name} sends a heartbeat while another heartbeat is in flight")
                 self.is_out = True

@@ -264,14 +264,14 @@ class Run:
         check(simulation.is_settled, f"the group did not stay settled: {self._snapshot()}")
         simulation.invariants.state_changes.clear()
         before = {
-            process: simulation.invariants.beats_of(process)
+            process: simulation.invariants.heartbeats_of(process)
             for process in simulation.live_processes
             if process.subscription
         }
         simulation.run(simulation.now + STEADY_S)
         check(not simulation.invariants.state_changes, f"states changed while nothing happened: {self._snapshot()}")
         for process, heartbeats in before.items():
-            sent = simulation.invariants.beats_of(process) - heartbeats
+            sent = simulation.invariants.heartbeats_of(process) - heartbeats
             most = STEADY_S / self.timing.heartbeat_s + 1
             check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {STEADY_S} s")
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {STEADY_S} s: too few")

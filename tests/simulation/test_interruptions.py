@@ -144,8 +144,8 @@ def lose_a_heartbeat_during_on_assign(simulation: Simulation, one: Process) -> P
     assert simulation.run(5, when=lambda: internals.phase(one.member) is Phase.ASSIGN)
     simulation.run_for(0.5)
     simulation.faults.request_lost = 1.0
-    heartbeats = simulation.invariants.beats_of(one)
-    assert simulation.run(simulation.now + 2, when=lambda: simulation.invariants.beats_of(one) > heartbeats)
+    heartbeats = simulation.invariants.heartbeats_of(one)
+    assert simulation.run(simulation.now + 2, when=lambda: simulation.invariants.heartbeats_of(one) > heartbeats)
     simulation.faults.request_lost = 0.0
     other = simulation.start(1, "a")
     assert simulation.run(simulation.now + 3, when=lambda: internals.heartbeat_in_flight(one.member) is None)

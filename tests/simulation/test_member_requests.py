@@ -65,7 +65,7 @@ def send_sync(member_id: str = "m", number: int = 1, generation: int = 1) -> Sen
     )
 
 
-BEAT = SendClassicHeartbeat(request_id=1, generation=1, member_id="m", instance_id=None)
+CLASSIC_HEARTBEAT = SendClassicHeartbeat(request_id=1, generation=1, member_id="m", instance_id=None)
 LEAVE = SendClassicLeave(request_id=1, member_id="m", instance_id=None, reason="")
 COMMIT = CommitOffsets(
     commit_id=1, offsets={A[0]: OffsetAndMetadata(offset=7)}, member_id="m", member_epoch=1, instance_id=None
@@ -115,7 +115,7 @@ def test_orders_and_events_cover_a_member_s_whole_life() -> None:
 def test_refusals_convert_to_the_verdicts_of_the_wire() -> None:
     """Rules 4.7: A refusal converts to the verdict in the tables of `translation.verdicts`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
-    events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
+    events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), CLASSIC_HEARTBEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
     assert [one.verdict for one in rejections] == [ClassicVerdict.REJOIN] * 3
 
@@ -139,7 +139,7 @@ def test_missing_assignment_converts_to_an_empty_one_with_a_note() -> None:
     [
         (send_join("m"), ExchangeFailed),
         (send_sync(), ExchangeFailed),
-        (BEAT, ExchangeFailed),
+        (CLASSIC_HEARTBEAT, ExchangeFailed),
         (LEAVE, ExchangeFailed),
         (COMMIT, CommitFailed),
         (FETCH, StartOffsetsFailed),

@@ -35,8 +35,8 @@ MUTANTS: tuple[tuple[type, str, str], ...] = (
     (broken.AnnouncesItselfTooEarly, "hand-over, no faults", "before on_warm has returned"),
     (broken.RevokesBeforeTheCommitIsOver, "hand-over, no faults", "before the commit was over|twice"),
     (broken.ReplacesAnyHolder, "hand-over, no faults", "although older processes held ids"),
-    (broken.AsksEachHolder, "hand-over", "for one id in one join|later"),
-    (broken.AsksForItsIdBack, "hand-over", "although it was in the group before|subscribed .* later"),
+    (broken.RequestsFromEachHolder, "hand-over", "for one id in one join|later"),
+    (broken.RequestsItsIdAgain, "hand-over", "although it was in the group before|subscribed .* later"),
     (broken.ServesAbsentSuccessors, "hand-over", "once more"),
     (broken.TakesTheReleasedIdBack, "hand-over", "back before its successor came"),
 )
@@ -91,7 +91,7 @@ class Impatient:
 
 @pytest.mark.parametrize(
     ("mutant", "assignor"),
-    [(broken.JoinsTooEarly, "range"), (broken.NeverSaysLost, "cooperative-sticky"), (MemberCore, Impatient())],
+    [(broken.JoinsTooEarly, "range"), (broken.NeverOrdersOnLost, "cooperative-sticky"), (MemberCore, Impatient())],
     ids=["joins too early", "keeps what it lost", "impatient assignor"],
 )
 def test_simulation_finds_each_broken_rule_of_a_classic_group(mutant: type, assignor: str | Assignor) -> None:

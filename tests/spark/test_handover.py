@@ -156,7 +156,7 @@ def test_batch_of_a_fenced_or_stale_member_is_dropped_without_error(
     assert (sink.given, consumer.member.committed, handover.records) == ([], {}, 0)
 
 
-def beaten(consumer: ScriptedConsumer) -> None:
+def answer_heartbeat(consumer: ScriptedConsumer) -> None:
     """Record that the coordinator answered a heartbeat just now."""
     consumer.member.view = replace(consumer.member.view, last_heartbeat_at=time.monotonic())
 
@@ -190,7 +190,7 @@ def given_to(plan: MemberPlan, consumer: ScriptedConsumer, sink: object) -> bool
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
     consumer.member.assign(STARTS)
     records = everything(consumer)
-    beaten(consumer)
+    answer_heartbeat(consumer)
     return handover.give(held(plan, records))
 
 
@@ -220,7 +220,11 @@ def test_fenced_error_of_a_sink_fails_a_member_that_stayed_in_its_group(
         given_to(
             plan,
             consumer,
-            Fenced(lambda: at_looks(consumer, {2: lambda: beaten(consumer), 4: lambda: beaten(consumer)})),
+            Fenced(
+                lambda: at_looks(
+                    consumer, {2: lambda: answer_heartbeat(consumer), 4: lambda: answer_heartbeat(consumer)}
+                )
+            ),
         )
 
 
@@ -229,7 +233,7 @@ def test_heartbeat_answer_from_before_a_pause_confirms_no_membership(
     plan: MemberPlan, consumer: ScriptedConsumer
 ) -> None:
     """An answer to a heartbeat sent before the pause confirms nothing; the answer to the next heartbeat decides."""
-    happens = {2: lambda: beaten(consumer), 4: lambda: consumer.member.in_state(MemberState.FENCED)}
+    happens = {2: lambda: answer_heartbeat(consumer), 4: lambda: consumer.member.in_state(MemberState.FENCED)}
     assert not given_to(plan, consumer, Fenced(lambda: at_looks(consumer, happens)))
 
 

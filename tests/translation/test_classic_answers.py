@@ -27,8 +27,8 @@ from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.versions import Api
 from tests.wire.classic import (
     SUBSCRIBED,
-    beat_answer,
-    beat_order,
+    classic_heartbeat_answer,
+    heartbeat_order,
     join_answer,
     join_order,
     leave_order,
@@ -45,7 +45,7 @@ REJOIN, KEEP, LATER = ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID, Clas
 JOIN = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW, 79: ClassicVerdict.MEMBER_ID_REQUIRED}
 #: Rules 4.10: Java ends at 14.
 SYNC = {14: LATER, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
-BEAT = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
+CLASSIC_HEARTBEAT = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
 #: The meaning of a commit's error codes for the membership; other codes have none.
 COMMIT = {22: KEEP, 25: REJOIN, 27: NOW, 30: ClassicVerdict.FATAL, 82: ClassicVerdict.FATAL}
 CODES = [*(code.value for code in ErrorCode), 134, 199, -2, 32767]
@@ -56,7 +56,7 @@ def test_classic_verdict_covers_every_error_code(code: int) -> None:
     """The tables are total, including for codes of newer brokers."""
     assert classic_verdict(Api.JOIN_GROUP, code) is JOIN.get(code, ClassicVerdict.FATAL)
     assert classic_verdict(Api.SYNC_GROUP, code) is SYNC.get(code, ClassicVerdict.FATAL)
-    assert classic_verdict(Api.HEARTBEAT, code) is BEAT.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.HEARTBEAT, code) is CLASSIC_HEARTBEAT.get(code, ClassicVerdict.FATAL)
     assert classic_answers.commit_membership(frozenset({0, code})) is COMMIT.get(code)  # type: ignore[attr-defined]  # imported there
 
 
@@ -69,10 +69,10 @@ def test_classic_response_with_any_error_code_is_rejection(code: int) -> None:
     synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order())
     assert isinstance(synced, SyncRejected)
     assert (synced.request_id, synced.verdict, synced.error.code) == (8, classic_verdict(Api.SYNC_GROUP, code), code)
-    beaten = classic_answers.heartbeat(beat_answer(code), "g", beat_order())
-    assert isinstance(beaten, ClassicHeartbeatRejected)
-    assert (beaten.request_id, beaten.error.code) == (9, code)
-    assert beaten.verdict is classic_verdict(Api.HEARTBEAT, code)
+    heartbeat_response = classic_answers.heartbeat(classic_heartbeat_answer(code), "g", heartbeat_order())
+    assert isinstance(heartbeat_response, ClassicHeartbeatRejected)
+    assert (heartbeat_response.request_id, heartbeat_response.error.code) == (9, code)
+    assert heartbeat_response.verdict is classic_verdict(Api.HEARTBEAT, code)
 
 
 # ---- JoinGroup ------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_sync_response_with_other_protocol_is_fatal(changed: dict[str, Any]) -> 
 @pytest.mark.parametrize("version", [3, 4])
 def test_classic_heartbeat_response_returns_request_id(version: int) -> None:
     """A successful response carries only the request's number."""
-    answered = classic_answers.heartbeat(beat_answer(version=version), "g", beat_order())
+    answered = classic_answers.heartbeat(classic_heartbeat_answer(version=version), "g", heartbeat_order())
     assert answered == ClassicHeartbeatAnswered(request_id=9)
 
 

@@ -17,7 +17,7 @@ from consumer_membership.translation.requests import MemberIdentity
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire.codec import encode
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
-from tests.wire.classic import SUBSCRIBED, beat_order, join_order, leave_order, sync_order
+from tests.wire.classic import SUBSCRIBED, heartbeat_order, join_order, leave_order, sync_order
 from tests.wire.frames import VERSIONS, on_the_wire, only
 
 A, B = UUID(int=0xA), UUID(int=0xB)
@@ -340,7 +340,7 @@ def test_followers_sync_request_has_no_assignments() -> None:
 @pytest.mark.parametrize("version", [3, 4])
 def test_classic_heartbeat_has_member_instance_and_generation(version: int) -> None:
     """Each version carries a static member's instance id."""
-    call = requests.classic_heartbeat(only(Api.HEARTBEAT, version), "g", beat_order(instance_id="i"))
+    call = requests.classic_heartbeat(only(Api.HEARTBEAT, version), "g", heartbeat_order(instance_id="i"))
     entity = on_the_wire(call, Api.HEARTBEAT, version)
     assert (entity.group_id, entity.generation_id, entity.member_id, entity.group_instance_id) == ("g", 5, "m", "i")
     assert call.version == version

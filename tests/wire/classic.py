@@ -14,11 +14,17 @@ from consumer_membership.membership.classic.exchanges import SendClassicHeartbea
 from consumer_membership.types import TopicPartition
 from tests.support.scripted_broker import NEWEST, ZERO
 
-JOIN, BEAT, LEAVE, SYNC = 11, 12, 13, 14
+JOIN, CLASSIC_HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
 #: What a broker of 4.3 offers, with the APIs of the classic protocol.
-OFFERED: Mapping[int, tuple[int, int]] = {**NEWEST, JOIN: (2, 9), BEAT: (0, 4), SYNC: (0, 5)}
+OFFERED: Mapping[int, tuple[int, int]] = {**NEWEST, JOIN: (2, 9), CLASSIC_HEARTBEAT: (0, 4), SYNC: (0, 5)}
 #: What librdkafka's mock cluster offers of them.
-OFFERED_BY_MOCK: Mapping[int, tuple[int, int]] = {**OFFERED, JOIN: (0, 6), BEAT: (0, 5), SYNC: (0, 4), LEAVE: (0, 4)}
+OFFERED_BY_MOCK: Mapping[int, tuple[int, int]] = {
+    **OFFERED,
+    JOIN: (0, 6),
+    CLASSIC_HEARTBEAT: (0, 5),
+    SYNC: (0, 4),
+    LEAVE: (0, 4),
+}
 
 SUBSCRIBED = MemberSubscription(topics=frozenset({"t"}), owned=frozenset({TopicPartition("t", 1)}), generation=4)
 
@@ -43,7 +49,7 @@ def sync_order(**changed: Any) -> SendSync:
     return SendSync(**(fields | {"protocol_name": "range"} | changed))
 
 
-def beat_order(**changed: Any) -> SendClassicHeartbeat:
+def heartbeat_order(**changed: Any) -> SendClassicHeartbeat:
     """Build a Heartbeat order."""
     fields: dict[str, Any] = {"request_id": 9, "generation": 5, "member_id": "m", "instance_id": None}
     return SendClassicHeartbeat(**(fields | changed))
@@ -89,7 +95,7 @@ def sync_answer(*, code: int = 0, version: int = 5, assignment: bytes = b"", **c
     return load_response_schema(SYNC, version)(**(fields | changed))
 
 
-def beat_answer(code: int = 0, version: int = 4) -> Any:
+def classic_heartbeat_answer(code: int = 0, version: int = 4) -> Any:
     """Build a Heartbeat response."""
-    entity: Any = load_response_schema(BEAT, version)
+    entity: Any = load_response_schema(CLASSIC_HEARTBEAT, version)
     return entity(throttle_time=ZERO, error_code=ErrorCode(code))

@@ -39,7 +39,7 @@ HandlerSource: TypeAlias = "Callable[[Instant], HandlerHealth]"
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
 #: How often it samples: about 0.3 ms for 100 partitions each time.
-CHECK_INTERVAL_S = 2.0
+SAMPLE_INTERVAL_S = 2.0
 
 
 class HealthMonitor:
@@ -222,5 +222,5 @@ def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threa
         except (KafkaException, RuntimeError) as error:
             _log().debug("The progress of the partitions could not be read: %s", error)
         del monitor
-        if stopped.wait(CHECK_INTERVAL_S):
+        if stopped.wait(SAMPLE_INTERVAL_S):
             return

@@ -49,7 +49,7 @@ class Rules:
     #: KAFKA-19233 (4.2): epoch 0 of a known dynamic member is always a rejoin; before 4.2, mostly FENCED_MEMBER_EPOCH.
     accepts_rejoin: bool = True
     #: KAFKA-19431 (4.2): a smaller subscription shrinks the assignment in the same response.
-    shrinks_at_once: bool = True
+    shrinks_immediately: bool = True
     #: KAFKA-19974 (4.2): a member that must revoke several times in a row keeps its epoch between the revocations.
     keeps_epoch_between_revocations: bool = True
     #: 4.3: the minimum time between two runs of the assignor, so the response to a join may have an empty assignment;
@@ -62,19 +62,19 @@ class Rules:
     #: KAFKA-20601 (4.4): a returning static member may join although the group is full.
     admits_returning_instances: bool = False
     #: 4.4: a member id that joins with another, released instance id loses the former id; before, it keeps both.
-    gives_up_former_instance: bool = False
+    releases_former_instance: bool = False
     #: How long the broker takes to resolve a regular expression; until then, no topic matches it.
     regex_delay_s: float = 0.0
 
 
-RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_at_once=False, keeps_epoch_between_revocations=False)
+RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_immediately=False, keeps_epoch_between_revocations=False)
 RULES_4_2: Final = Rules()
 RULES_4_4: Final = Rules(
     assignment_interval_s=1.0,
     accepts_older_commits=True,
     assigns_for_another_assignor=True,
     admits_returning_instances=True,
-    gives_up_former_instance=True,
+    releases_former_instance=True,
 )
 
 

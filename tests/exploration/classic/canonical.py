@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.exploration.process import Process
 
 _S = ClassicState
-EXCHANGE, BEAT, LEAVE, TOPICS = 1, 2, 3, 4
+EXCHANGE, CLASSIC_HEARTBEAT, LEAVE, TOPICS = 1, 2, 3, 4
 #: The times until the next heartbeat, and until the leader checks held-back partitions and its topics.
 HEARTBEAT_S = 20.0
 REPAIR_S = 60.0
@@ -55,14 +55,14 @@ def _rename_requests(process: Process) -> None:
     leader = protocol.leader
     numbers = {
         protocol.requests.in_flight: EXCHANGE,
-        internals.classic(member).heartbeats.in_flight: BEAT,
+        internals.classic(member).heartbeats.in_flight: CLASSIC_HEARTBEAT,
         context.leave.request: LEAVE,
         leader._request: TOPICS,
     }
     numbers.pop(None, None)
     protocol.requests.in_flight = EXCHANGE if protocol.requests.is_waiting else None
     internals.classic(member).heartbeats.in_flight = (
-        None if internals.classic(member).heartbeats.in_flight is None else BEAT
+        None if internals.classic(member).heartbeats.in_flight is None else CLASSIC_HEARTBEAT
     )
     context.leave.request = None if context.leave.request is None else LEAVE
     leader._request = None if leader._request is None else TOPICS
@@ -71,7 +71,7 @@ def _rename_requests(process: Process) -> None:
         process.exchange = process.exchange._replace(order=_renamed(process.exchange.order, numbers))
     process.calls = [one._replace(order=_renamed(one.order, numbers)) for one in process.calls]
     process.tasks = [_renamed(task, numbers) for task in process.tasks]
-    process.zombies = [_renamed(order, {}) for order in process.zombies]
+    process.abandoned_orders = [_renamed(order, {}) for order in process.abandoned_orders]
     process.late = [_renamed(event, {}) for event in process.late]
 
 

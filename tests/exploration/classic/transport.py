@@ -101,7 +101,7 @@ class ClassicTransport(Transport):
             if process.overtakes:
                 process.late.append(process.event_of(one.order, one.answer))
         elif not one.is_seen:
-            process.zombies.append(one.order)
+            process.abandoned_orders.append(one.order)
         elif not one.is_forgotten:
             process.abandoned.append(one.place)
         return one.order
@@ -124,7 +124,7 @@ class ClassicTransport(Transport):
         assert process.exchange is not None
         self._answer(process, process.exchange._replace(is_seen=True), answer)
         for kind in (SendJoin, SendSync):
-            process.forget_zombies(kind)
+            process.forget_abandoned(kind)
 
     def _answer(self, process: Process, one: Exchange, answer: Answer | None) -> None:
         process.exchange = one._replace(answer=answer)
@@ -134,12 +134,12 @@ class ClassicTransport(Transport):
         """Add the answer to the oldest call that the coordinator had not handled."""
         number = next(place for place, one in enumerate(process.calls) if one.answer is None)
         order = process.calls[number].order
-        process.forget_zombies(type(order))
+        process.forget_abandoned(type(order))
         process.calls[number] = Call(order, answer)
 
-    def executed_zombie(self, process: Process, number: int, answer: Answer | None) -> None:
+    def executed_abandoned(self, process: Process, number: int, answer: Answer | None) -> None:
         """Apply the handling of an abandoned request; a join ends the generation that the member knows."""
-        order, member = process.take_zombie(number), process.member
+        order, member = process.take_abandoned(number), process.member
         is_join = isinstance(order, SendJoin) and not isinstance(answer, Refused | MemberIdRequired)
         if is_join and order.member_id == internals.member_id(member) and internals.state(member) is not _S.JOINING:
             process.excuse()

@@ -128,9 +128,9 @@ def _rename(process: Process, successor: Successor, predecessor: Predecessor, re
     process.announcements = [
         one for one in process.announcements if one.order.request_id or isinstance(one.order, WriteAnnouncement)
     ]
-    process.zombies = [
+    process.abandoned_orders = [
         replace(one, request_id=STALE) if isinstance(one, WriteAnnouncement) else one
-        for one in process.zombies
+        for one in process.abandoned_orders
         if not isinstance(one, ReadAnnouncements)
     ]
     for part in (successor, predecessor, reservations):

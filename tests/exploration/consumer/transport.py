@@ -74,7 +74,7 @@ class ConsumerTransport(Transport):
         """Let the oldest heartbeat time out."""
         one = process.heartbeats.pop(0)
         if one.answer is None:
-            process.zombies.append(one.heartbeat)
+            process.abandoned_orders.append(one.heartbeat)
         else:
             process.late.append(self._event_of(process, one))
         process.feed(HeartbeatFailed(request_id=one.number, reason=NO_ANSWER))
@@ -96,13 +96,13 @@ class ConsumerTransport(Transport):
         """Add the answer to the oldest heartbeat that the coordinator had not handled."""
         number = next(place for place, one in enumerate(process.heartbeats) if one.answer is None)
         one = process.heartbeats[number] = process.heartbeats[number]._replace(answer=answer)
-        process.forget_zombies(Heartbeat)
+        process.forget_abandoned(Heartbeat)
         if self._is_join(process, one.heartbeat, answer) and process.shown is MemberState.JOINING:
             process.invariants.is_excused = False
 
-    def executed_zombie(self, process: Process, number: int, answer: Answer) -> None:
+    def executed_abandoned(self, process: Process, number: int, answer: Answer) -> None:
         """Apply the handling of an abandoned request; a join ends the membership that the member knows."""
-        if self._is_join(process, process.take_zombie(number), answer):
+        if self._is_join(process, process.take_abandoned(number), answer):
             process.invariants.is_excused = True
 
     def _is_join(self, process: Process, request: Any, answer: Answer) -> bool:
@@ -113,7 +113,7 @@ class ConsumerTransport(Transport):
         """Add the answer to the oldest unhandled request except heartbeats; deliver answers to reads immediately."""
         number = next(place for place, one in enumerate(process.calls) if one.answer is None)
         order = process.calls[number].order
-        process.forget_zombies(type(order))
+        process.forget_abandoned(type(order))
         if isinstance(order, FetchCommitted):
             process.calls.pop(number)
             process.feed(process.event_of(order, reply))
@@ -125,7 +125,7 @@ class ConsumerTransport(Transport):
     def executed_announcement(self, process: Process, _: int, reply: Answer) -> None:
         """Add the answer to the oldest request about announcements that the coordinator had not handled."""
         number = next(place for place, one in enumerate(process.announcements) if one.answer is None)
-        process.forget_zombies(type(process.announcements[number].order))
+        process.forget_abandoned(type(process.announcements[number].order))
         process.announcements[number] = process.announcements[number]._replace(answer=reply)
 
     def stop_reserving(self, process: Process) -> None:

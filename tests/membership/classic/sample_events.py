@@ -43,10 +43,10 @@ IN_STATE: Mapping[ClassicState, Callable[[], ClassicScene]] = {
     S.SYNCING: lambda: joining().gather(1, leads=True, members=ME).described(a=1).computed(m=[A0]),
     S.RECONCILE: lambda: joining().gather(1).share(A0),
     S.STABLE: lambda: stable(A0),
-    S.FENCED: lambda: stable(A0).beat_rejected(V.REJOIN, UNKNOWN),
+    S.FENCED: lambda: stable(A0).heartbeat_rejected(V.REJOIN, UNKNOWN),
     S.STALE: lambda: stable(A0).after(MAX_POLL_S),
     S.UNSUBSCRIBING: lambda: stable(A0).leave(),
-    S.FATAL: lambda: stable(A0).beat_rejected(V.FATAL, FENCED),
+    S.FATAL: lambda: stable(A0).heartbeat_rejected(V.FATAL, FENCED),
 }
 
 
@@ -63,7 +63,7 @@ def _numbers(scene: ClassicScene) -> dict[str, int]:
     kinds: dict[str, type[Any]] = {
         "join": ex.SendJoin,
         "sync": ex.SendSync,
-        "beat": ex.SendClassicHeartbeat,
+        "heartbeat": ex.SendClassicHeartbeat,
         "topics": ex.DescribeTopics,
     }
     kinds |= {"notified": ex.NotifyAssignor}
@@ -121,9 +121,9 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ex.JoinRejected(request_id=number["join"], verdict=V.REJOIN, error=UNKNOWN),
         ex.SyncAnswered(request_id=number["sync"], assignment=frozenset({A0})),
         ex.SyncRejected(request_id=number["sync"], verdict=V.REJOIN_KEEP_ID, error=UNKNOWN),
-        ex.ClassicHeartbeatAnswered(request_id=number["beat"]),
-        ex.ClassicHeartbeatRejected(request_id=number["beat"], verdict=V.REJOIN_NOW, error=UNKNOWN),
-        ex.ExchangeFailed(request_id=number["beat"], reason="disconnected"),
+        ex.ClassicHeartbeatAnswered(request_id=number["heartbeat"]),
+        ex.ClassicHeartbeatRejected(request_id=number["heartbeat"], verdict=V.REJOIN_NOW, error=UNKNOWN),
+        ex.ExchangeFailed(request_id=number["heartbeat"], reason="disconnected"),
         ex.ClassicLeft(request_id=1),
         ex.ClassicCommitAnswered(answer=committed),
         ex.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={"a": 2})),
@@ -148,7 +148,7 @@ def hostile(scene: ClassicScene) -> list[object]:
         ev.CommitRequested(commit_id=2, offsets={NOWHERE: OffsetAndMetadata(offset=0)}, timeout_s=1e9),
         ev.CommitFailed(commit_id=10**6, reason="", retriable=False),
         ex.ExchangeFailed(request_id=-1, reason=""),
-        *(ex.ExchangeFailed(request_id=number[name], reason="") for name in ("join", "sync", "beat")),
+        *(ex.ExchangeFailed(request_id=number[name], reason="") for name in ("join", "sync", "heartbeat")),
         *(ev.LeaveRequested(option=option) for option in LeaveOption),
         *(
             ev.StepFinished(attempt=one, step=step, offsets=at(-5, A0), failed=failed)
@@ -181,7 +181,7 @@ def hostile(scene: ClassicScene) -> list[object]:
             for kind, name in (
                 (ex.JoinRejected, "join"),
                 (ex.SyncRejected, "sync"),
-                (ex.ClassicHeartbeatRejected, "beat"),
+                (ex.ClassicHeartbeatRejected, "heartbeat"),
             )
             for verdict in V
         ),

@@ -207,16 +207,16 @@ class ClassicScene:
             self.feed(ev.TimePassed())
         return self.all(ex.SendClassicHeartbeat)[-1]
 
-    def beat_answered(self) -> ClassicScene:
+    def heartbeat_answered(self) -> ClassicScene:
         return self.feed(ex.ClassicHeartbeatAnswered(request_id=self.heartbeat().request_id))
 
-    def beat_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError) -> ClassicScene:
+    def heartbeat_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError) -> ClassicScene:
         request_id = self.heartbeat().request_id
         return self.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=verdict, error=error))
 
     def rebalance(self) -> ClassicScene:
         """The response to the next heartbeat is REBALANCE_IN_PROGRESS."""
-        return self.beat_rejected(ex.ClassicVerdict.REJOIN_NOW, REBALANCING)
+        return self.heartbeat_rejected(ex.ClassicVerdict.REJOIN_NOW, REBALANCING)
 
     def join_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError, member_id: str = "") -> ClassicScene:
         request_id = self.join.request_id

@@ -127,7 +127,7 @@ def test_former_member_removes_no_other_member(fenced: bool) -> None:  # noqa: F
     """After a fence or a missed poll the present holder of the id may be newer."""
     scene = stable(A0, instance_id="i", max_poll_interval_s=5.0)
     if fenced:
-        scene.beat_rejected(V.REJOIN, UNKNOWN).finish()
+        scene.heartbeat_rejected(V.REJOIN, UNKNOWN).finish()
     else:
         scene.after(5.0).finish().after(0.1)
     assert (scene.state, full(scene).state, scene.all(ex.SendClassicLeave)) == (S.JOINING, S.FATAL, [])
@@ -135,7 +135,7 @@ def test_former_member_removes_no_other_member(fenced: bool) -> None:  # noqa: F
 
 def test_join_without_an_answer_may_have_created_the_former_member() -> None:
     """If the response to a join was lost, the former member is this member's own."""
-    scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish()
+    scene = stable(A0, instance_id="i").heartbeat_rejected(V.REJOIN, UNKNOWN).finish()
     scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(1.0)
     assert len(full(scene).new(ex.SendClassicLeave)) == 1
 
@@ -155,7 +155,7 @@ def fenced(scene: ClassicScene, how: str) -> ClassicScene:
         case "sync":
             return scene.sync_rejected(V.FATAL, FENCED)
         case "heartbeat":
-            return scene.beat_rejected(V.FATAL, FENCED)
+            return scene.heartbeat_rejected(V.FATAL, FENCED)
         case _:
             return scene.sync_rejected(V.REDISCOVER, MOVED).found().after(1.0).join_rejected(V.FATAL, FENCED)
 
@@ -189,5 +189,5 @@ def test_member_that_subscribes_again_was_persisted() -> None:
 
 def test_former_member_does_not_rejoin_after_a_second_fence() -> None:
     """After a fence or a missed poll this member may be the older one."""
-    scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish().after(1.0).gather(2)
+    scene = stable(A0, instance_id="i").heartbeat_rejected(V.REJOIN, UNKNOWN).finish().after(1.0).gather(2)
     assert (fenced(scene, "sync").state, fatal_errors(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])

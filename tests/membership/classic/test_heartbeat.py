@@ -24,7 +24,7 @@ def calm(**settings: Any) -> ClassicScene:
     """STABLE, with heartbeats on the interval again after the frequent ones that follow a change."""
     scene = stable(A0, **settings)
     for _ in range(20):
-        scene.poll().beat_answered()
+        scene.poll().heartbeat_answered()
     return scene
 
 
@@ -33,7 +33,7 @@ def gaps(scene: ClassicScene, number: int, *, delivered: bool = False) -> list[f
     found = []
     for _ in range(number):
         before = scene.poll(delivered=delivered).now
-        scene.beat_answered()
+        scene.heartbeat_answered()
         found.append(round(scene.now - before, 3))
     return found
 

@@ -134,7 +134,7 @@ def test_on_assignment_is_called_for_the_chosen_assignor_only() -> None:
 def test_heartbeats_continue_during_on_assignment() -> None:
     """A slow on_assignment() does not stop the heartbeats."""
     scene = synced()
-    assert scene.beat_answered().state is S.SYNCING
+    assert scene.heartbeat_answered().state is S.SYNCING
 
 
 def test_leader_computes_nothing_during_on_assignment() -> None:

@@ -359,7 +359,7 @@ def test_user_data_of_an_assignor_contains_the_last_assignment() -> None:
     """
     scene = stable(A0, A1, assignors=(EAGER,)).rebalance().settle()
     assert scene.join.protocols[0][1].user_data == b"['a'] 2 1"
-    scene = stable(A0, A1).beat_rejected(V.REJOIN, UNKNOWN).finish()
+    scene = stable(A0, A1).heartbeat_rejected(V.REJOIN, UNKNOWN).finish()
     assert scene.join.protocols[0][1].user_data == b"['a'] 0 -1"
 
 
@@ -411,7 +411,7 @@ def test_rebalance_during_a_callback_waits_for_its_end() -> None:
 
 def test_unknown_member_loses_everything_and_joins_without_an_id() -> None:
     """Rules 4.7: UNKNOWN_MEMBER_ID calls on_lost and resets member id and generation."""
-    scene = stable(A0).beat_rejected(V.REJOIN, UNKNOWN)
+    scene = stable(A0).heartbeat_rejected(V.REJOIN, UNKNOWN)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
     assert (scene.state, scene.join.member_id, scene.join.protocols[0][1].generation) == (S.JOINING, "", -1)
@@ -422,7 +422,7 @@ def test_illegal_generation_keeps_the_member_id() -> None:
 
     Partitions are lost, not revoked.
     """
-    scene = stable(A0).beat_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).finish()
+    scene = stable(A0).heartbeat_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).finish()
     assert (scene.state, scene.join.member_id, scene.join.protocols[0][1].owned) == (S.JOINING, "m", frozenset())
     assert scene.all(ef.RevokePartitions) == []
 
@@ -443,7 +443,7 @@ def test_join_is_repeated_after_a_backoff_if_the_coordinator_loads(verdict: V, e
 
 def test_coordinator_that_moved_is_looked_up() -> None:
     """NOT_COORDINATOR for a heartbeat or a join starts a coordinator lookup."""
-    scene = stable(A0).beat_rejected(V.REDISCOVER, MOVED)
+    scene = stable(A0).heartbeat_rejected(V.REDISCOVER, MOVED)
     assert (scene.state, scene.kinds) == (S.STABLE, ["FindCoordinator"])
     scene = joining().join_rejected(V.REDISCOVER, MOVED)
     assert scene.kinds == ["FindCoordinator"]
@@ -452,7 +452,7 @@ def test_coordinator_that_moved_is_looked_up() -> None:
 
 def test_fenced_static_member_is_fatal() -> None:
     """KIP-345: The newest member keeps the id. The error comes first, then on_lost, and no more requests are sent."""
-    scene = stable(A0, instance_id="i").beat_rejected(V.FATAL, FENCED)
+    scene = stable(A0, instance_id="i").heartbeat_rejected(V.FATAL, FENCED)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
     scene.finish().after(1000).poll().leave()
     assert (scene.kinds, scene.all(ex.SendClassicLeave)) == (["LeaveCompleted"], [])
@@ -558,7 +558,7 @@ def test_leave_of_a_pending_member_completes_in_time() -> None:
 
 def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> None:
     """The coordinator removed the member because it was silent, although the member's own clock did not run."""
-    scene = stable(A0, instance_id="i").beat_answered().feed(ev.Suspended(seconds=3600.0))
+    scene = stable(A0, instance_id="i").heartbeat_answered().feed(ev.Suspended(seconds=3600.0))
     (heartbeat,) = scene.new(ex.SendClassicHeartbeat)
     scene.feed(ex.ClassicHeartbeatRejected(request_id=heartbeat.request_id, verdict=V.REJOIN, error=UNKNOWN))
     assert scene.finish().state is S.JOINING
@@ -566,12 +566,12 @@ def test_static_member_whose_session_ended_during_a_suspension_joins_again() -> 
 
 def removed(scene: ClassicScene) -> ClassicScene:
     """The coordinator reports that it does not know the member."""
-    return scene.beat_rejected(V.REJOIN, UNKNOWN)
+    return scene.heartbeat_rejected(V.REJOIN, UNKNOWN)
 
 
 def test_static_member_that_was_removed_is_fatal() -> None:
     """KIP-345: If the session cannot be over, an administrator removed the member permanently."""
-    scene = removed(stable(A0, instance_id="i").beat_answered())
+    scene = removed(stable(A0, instance_id="i").heartbeat_answered())
     assert scene.state is S.FATAL
     (raised,) = scene.new(ef.RaiseToApplication)
     assert (raised.problem, raised.error.code) == (ef.Problem.FATAL, 25)
@@ -582,14 +582,14 @@ def test_static_member_that_was_removed_is_fatal() -> None:
 
 def test_static_member_that_was_removed_during_a_rebalance_is_fatal() -> None:
     """The coordinator answers the pending JoinGroup with UNKNOWN_MEMBER_ID."""
-    scene = stable(A0, instance_id="i").beat_answered().rebalance().settle()
+    scene = stable(A0, instance_id="i").heartbeat_answered().rebalance().settle()
     assert scene.state is S.JOINING
     assert scene.join_rejected(V.REJOIN, UNKNOWN).state is S.FATAL
 
 
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
     """The session counts from the sending of the last answered heartbeat, not from reading the response."""
-    scene = stable(A0, instance_id="i", classic={"session_timeout_s": 10.0}).beat_answered()
+    scene = stable(A0, instance_id="i", classic={"session_timeout_s": 10.0}).heartbeat_answered()
     request_id = scene.heartbeat().request_id
     scene.now += 9.5
     scene.feed(ex.ClassicHeartbeatAnswered(request_id=request_id))
@@ -602,20 +602,20 @@ def test_static_member_whose_session_may_be_over_rejoins() -> None:
 
 def test_static_member_without_an_assignment_rejoins() -> None:
     """A new coordinator does not know a member that joined but was not yet written."""
-    scene = joining(instance_id="i").gather(1).beat_answered()
+    scene = joining(instance_id="i").gather(1).heartbeat_answered()
     assert (scene.state, removed(scene).state) == (S.SYNCING, S.JOINING)
 
 
 def test_static_member_that_was_removed_for_a_late_sync_rejoins() -> None:
     """A coordinator removes members whose SyncGroup does not arrive in time, long before their sessions end."""
-    scene = stable(A0, instance_id="i").beat_answered().rebalance().gather(2).beat_answered()
+    scene = stable(A0, instance_id="i").heartbeat_answered().rebalance().gather(2).heartbeat_answered()
     joins_again(no_answer(scene)).join_rejected(V.REJOIN, UNKNOWN)
     assert scene.state is S.FENCED
 
 
 def test_static_member_that_returns_from_a_missed_poll_rejoins() -> None:
     """The member was in no generation and cannot know whether the coordinator kept its place."""
-    scene = stable(A0, instance_id="i", max_poll_interval_s=5.0).beat_answered()
+    scene = stable(A0, instance_id="i", max_poll_interval_s=5.0).heartbeat_answered()
     scene.after(5.0).finish().after(0.1)
     assert (scene.state, scene.join_rejected(V.REJOIN, UNKNOWN).state) == (S.JOINING, S.JOINING)
 
@@ -627,7 +627,7 @@ def test_static_member_of_a_consumer_group_rejoins_if_it_may_have_joined_too_lat
     """
 
     def member() -> ClassicScene:
-        return joining(instance_id="i").gather(1, leader="").share(A0).settle().beat_answered()
+        return joining(instance_id="i").gather(1, leader="").share(A0).settle().heartbeat_answered()
 
     assert member().rebalance().settle().join_rejected(V.REJOIN, UNKNOWN).state is S.FENCED
     assert removed(member()).state is S.FATAL
@@ -635,5 +635,5 @@ def test_static_member_of_a_consumer_group_rejoins_if_it_may_have_joined_too_lat
 
 def test_dynamic_member_that_was_removed_rejoins() -> None:
     """A dynamic member that was removed rejoins automatically without its id."""
-    scene = removed(stable(A0).beat_answered())
+    scene = removed(stable(A0).heartbeat_answered())
     assert (scene.state, scene.finish().join.member_id, scene.state) == (S.FENCED, "", S.JOINING)

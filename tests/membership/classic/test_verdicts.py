@@ -119,7 +119,7 @@ def test_ownership_keeps_the_generation_of_its_assignment() -> None:
 
 def test_lost_assignment_is_not_in_the_user_data() -> None:
     """KIP-54: A lost assignment is not a former assignment, also after a join that failed."""
-    scene = stable(A0, assignors=(EAGER,)).beat_rejected(V.REJOIN, UNKNOWN).finish().gather(7)
+    scene = stable(A0, assignors=(EAGER,)).heartbeat_rejected(V.REJOIN, UNKNOWN).finish().gather(7)
     scene.sync_rejected(V.REJOIN_NOW, REBALANCING)
     ((_, subscription),) = scene.join.protocols
     assert (subscription.user_data, subscription.generation) == (b"['a'] 0 -1", -1)
@@ -157,7 +157,7 @@ def test_retriable_heartbeat_error_changes_no_state(name: str, verdict: V) -> No
     """Rules 4.7: The heartbeat is repeated, and everything else continues, also the leader's computation."""
     scene = STATES[name]()
     state, joins = scene.state, len(scene.all(ex.SendJoin))
-    scene.beat_rejected(verdict, LOADING)
+    scene.heartbeat_rejected(verdict, LOADING)
     assert (scene.state, len(scene.all(ex.SendJoin)), scene.member.last_error) == (state, joins, LOADING)
     assert scene.context.coordinator.is_known is (verdict is not V.REDISCOVER)
 
@@ -181,7 +181,7 @@ def test_leader_drops_its_computation_at_a_rebalance() -> None:
 @pytest.mark.parametrize("name", STATES)
 def test_unknown_member_rejoins_in_every_state(name: str) -> None:
     """Rules 4.7: Owned partitions are lost; then the member joins without an id, or its leave completes."""
-    scene = STATES[name]().beat_rejected(V.REJOIN, UNKNOWN)
+    scene = STATES[name]().heartbeat_rejected(V.REJOIN, UNKNOWN)
     if scene.state is S.FENCED or scene.new(ef.LosePartitions):
         scene.finish()
     expected = S.UNSUBSCRIBED if name == "unsubscribing" else S.JOINING
@@ -191,7 +191,7 @@ def test_unknown_member_rejoins_in_every_state(name: str) -> None:
 @pytest.mark.parametrize("name", STATES)
 def test_fenced_instance_is_fatal_in_every_state(name: str) -> None:
     """KIP-345: FENCED_INSTANCE_ID is fatal in every state, and completes a leave."""
-    scene = STATES[name]().beat_rejected(V.FATAL, FENCED)
+    scene = STATES[name]().heartbeat_rejected(V.FATAL, FENCED)
     assert (scene.state, bool(scene.new(ef.LeaveCompleted))) == (S.FATAL, name == "unsubscribing")
 
 

@@ -179,7 +179,7 @@ def test_refused_heartbeat_during_a_pending_join_ends_the_lease_until_the_join_i
 
 def test_classic_lease_ends_before_the_session_and_lasts_until_the_release() -> None:
     """A classic member chooses its session timeout itself, so no timeout is assumed."""
-    scene = stable(A0, has_leases=True).beat_answered()
+    scene = stable(A0, has_leases=True).heartbeat_answered()
     sent_at = scene.now
     assert lease(scene) == sent_at + 0.95 * 45.0
     assert not scene.member.view().is_session_assumed

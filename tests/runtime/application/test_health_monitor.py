@@ -50,7 +50,7 @@ def test_health_thread_starts_with_the_subscription_if_recordings_are_enabled(tm
 
 def test_health_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that is dropped without `close` is still garbage-collected, and its thread ends."""
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", 0.01)
     before = sampling_threads()
     consumer = Consumer(NO_BROKER)
     consumer.health()

@@ -139,7 +139,7 @@ def test_watched_handlers_keep_no_consumer_alive() -> None:
 
 def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Facts about the processor and samples of its handlers become events of the consumer, up to its close."""
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", 0.01)
     events: Queue[LifecycleEvent] = Queue()
     consumer = Consumer(dict(NO_BROKER))
     handlers = Handlers(consumer)
@@ -153,7 +153,7 @@ def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeyp
     assert events.get(timeout=PATIENCE_S).kind is LifecycleKind.DEAD_LETTERED
     consumer._observer.on_handlers(HandlersDisowned(offsets={P0: (43,)}, is_loss=True))
     assert events.get(timeout=PATIENCE_S).kind is LifecycleKind.DISOWNED
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", PATIENCE_S)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", PATIENCE_S)
     handlers.fail()
     consumer.close()
     assert [events.get(timeout=PATIENCE_S).kind for _ in range(2)] == [LifecycleKind.FATAL, LifecycleKind.CLOSED]
@@ -161,7 +161,7 @@ def test_events_report_stuck_handlers_dead_letters_and_disowned_handlers(monkeyp
 
 def test_recordings_contain_facts_of_handlers_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recording of a stuck handler names its record without the key, and has the facts of the processor."""
-    monkeypatch.setattr(health_monitor, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(health_monitor, "SAMPLE_INTERVAL_S", 0.01)
     with Consumer({**NO_BROKER, "recorder.directory": str(tmp_path)}) as consumer:
         handlers = Handlers(consumer)
         fact = RecordDeadLettered(partition=P0, offset=41, attempts=3, error="ValueError")

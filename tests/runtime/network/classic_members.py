@@ -153,7 +153,7 @@ class Member:
         assert isinstance(outcome, ClassicHeartbeatAnswered), outcome
         return outcome
 
-    async def beat_until(self, verdict: ClassicVerdict) -> None:
+    async def heartbeat_until(self, verdict: ClassicVerdict) -> None:
         """Heartbeat until the coordinator returns this verdict."""
 
         async def has_verdict() -> bool:

@@ -31,15 +31,15 @@ from tests.runtime.clients import API_VERSIONS, COMMIT, LIST_OFFSETS, METADATA, 
 from tests.support.scripted_broker import DISCONNECT, DROP, Answer, Gate, Later, Received, Script, ScriptedBroker
 from tests.support.waiting import PATIENCE_S
 from tests.wire.classic import (
-    BEAT,
+    CLASSIC_HEARTBEAT,
     JOIN,
     LEAVE,
     OFFERED,
     OFFERED_BY_MOCK,
     SUBSCRIBED,
     SYNC,
-    beat_answer,
-    beat_order,
+    classic_heartbeat_answer,
+    heartbeat_order,
     join_answer,
     join_order,
     leave_order,
@@ -56,7 +56,7 @@ LONG = join_order(rebalance_timeout_s=300.0)
 
 def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
     """Return a script by the kind of request."""
-    keys = {"join": JOIN, "sync": SYNC, "beat": BEAT, "leave": LEAVE, "commit": COMMIT}
+    keys = {"join": JOIN, "sync": SYNC, "heartbeat": CLASSIC_HEARTBEAT, "leave": LEAVE, "commit": COMMIT}
     scripted = {keys[name]: answer for name, answer in by_api.items()}
 
     def answer(request: Received) -> Answer:
@@ -90,7 +90,7 @@ async def each(client: Cluster, at: BrokerAddress, timeout_s: float = PATIENCE_S
     return [
         await exchange(client, at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
         await exchange(client, at, "g", sync_order(), timeout_s),
-        await exchange(client, at, "g", beat_order(), timeout_s),
+        await exchange(client, at, "g", heartbeat_order(), timeout_s),
         await exchange(client, at, "g", leave_order(), timeout_s),
         await exchange(client, at, "g", commit_of(T0), timeout_s, is_classic=True),
     ]
@@ -102,9 +102,9 @@ ANSWERS = {"leave": leave_answer(("m", None, 0)), "commit": commit_answer({T0: 0
 @pytest.mark.parametrize(
     ("offered", "versions"),
     [
-        (OFFERED, {JOIN: 9, SYNC: 5, BEAT: 4}),
-        (OFFERED_BY_MOCK, {JOIN: 5, SYNC: 3, BEAT: 4}),
-        ({**OFFERED, BEAT: (0, 3), COMMIT: (0, 8)}, {BEAT: 3, COMMIT: 8}),
+        (OFFERED, {JOIN: 9, SYNC: 5, CLASSIC_HEARTBEAT: 4}),
+        (OFFERED_BY_MOCK, {JOIN: 5, SYNC: 3, CLASSIC_HEARTBEAT: 4}),
+        ({**OFFERED, CLASSIC_HEARTBEAT: (0, 3), COMMIT: (0, 8)}, {CLASSIC_HEARTBEAT: 3, COMMIT: 8}),
     ],
     ids=["4.3", "mock", "3.0"],
 )
@@ -119,10 +119,10 @@ def test_classic_exchange_uses_the_newest_common_version(
     def synced(request: Received) -> Answer:
         return sync_answer(version=request.version, assignment=encode_assignment({T0}))
 
-    def beaten(request: Received) -> Answer:
-        return beat_answer(version=request.version)
+    def heartbeat_response(request: Received) -> Answer:
+        return classic_heartbeat_answer(version=request.version)
 
-    scripted = script(join=joined, sync=synced, heartbeat=beaten, **ANSWERS)
+    scripted = script(join=joined, sync=synced, heartbeat=heartbeat_response, **ANSWERS)
     with ScriptedBroker(scripted, versions=offered) as broker:
         join, sync, heartbeat, leave, commit = result_of(broker, each)
         used = {api: broker.requests(api)[0].version for api in versions}
@@ -141,7 +141,7 @@ def test_classic_exchange_returns_refusals_as_events() -> None:
     scripted = script(
         join=join_answer(code=25),
         sync=sync_answer(code=27),
-        heartbeat=beat_answer(22),
+        heartbeat=classic_heartbeat_answer(22),
         leave=leave_answer(("m", None, 25)),
         commit=commit_answer({T0: 22}),
     )
@@ -190,7 +190,7 @@ def failures(events: list[object]) -> list[str]:
 
 def test_classic_exchange_reports_a_disconnect_as_a_failure() -> None:
     """A failure has no verdict, because the client does not know whether the coordinator handled the request."""
-    gone = script(**dict.fromkeys(("join", "sync", "beat", "leave", "commit"), DISCONNECT))
+    gone = script(**dict.fromkeys(("join", "sync", "heartbeat", "leave", "commit"), DISCONNECT))
     with ScriptedBroker(gone, versions=OFFERED) as broker:
         reasons = failures(result_of(broker, each))
     assert all("the peer closed the connection" in reason for reason in reasons)
@@ -209,12 +209,12 @@ def test_classic_exchange_reports_an_unreachable_coordinator_as_a_failure() -> N
 
 def test_classic_exchange_reports_silence_as_a_failure_after_its_timeout() -> None:
     """A join waits longer than its rebalance timeout, so this test omits it."""
-    silent = script(**dict.fromkeys(("sync", "beat", "leave", "commit"), DROP))
+    silent = script(**dict.fromkeys(("sync", "heartbeat", "leave", "commit"), DROP))
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         return [
             await exchange(client, at, "g", sync_order(), 0.02),
-            await exchange(client, at, "g", beat_order(), 0.02),
+            await exchange(client, at, "g", heartbeat_order(), 0.02),
             await exchange(client, at, "g", leave_order(), 0.02),
             await exchange(client, at, "g", commit_of(T0), 0.02, is_classic=True),
         ]
@@ -235,7 +235,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
         joining = asyncio.create_task(exchange(client, at, "g", LONG, PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, JOIN)
         others = [
-            await exchange(client, at, "g", beat_order(), PATIENCE_S),
+            await exchange(client, at, "g", heartbeat_order(), PATIENCE_S),
             await exchange(client, at, "g", commit_of(T0), PATIENCE_S, is_classic=True),
             await exchange(client, at, "g", leave_order(), PATIENCE_S),
         ]
@@ -243,13 +243,13 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
         gate.open()
         return others, await joining
 
-    scripted = script(join=Later(join_answer(), gate), heartbeat=beat_answer(), **ANSWERS)
+    scripted = script(join=Later(join_answer(), gate), heartbeat=classic_heartbeat_answer(), **ANSWERS)
     with ScriptedBroker(scripted, versions=OFFERED) as broker:
         others, joined = result_of(broker, act)
-        connections = {api: broker.requests(api)[0].connection for api in (JOIN, BEAT, COMMIT, LEAVE)}
+        connections = {api: broker.requests(api)[0].connection for api in (JOIN, CLASSIC_HEARTBEAT, COMMIT, LEAVE)}
     assert [type(event) for event in others] == [ClassicHeartbeatAnswered, ClassicCommitAnswered, ClassicLeft]
     assert isinstance(joined, JoinAnswered)
-    assert connections[BEAT] == connections[COMMIT] == connections[LEAVE] != connections[JOIN]
+    assert connections[CLASSIC_HEARTBEAT] == connections[COMMIT] == connections[LEAVE] != connections[JOIN]
 
 
 def test_join_waits_for_the_group_longer_than_a_request_timeout() -> None:
@@ -281,9 +281,11 @@ def test_join_prepares_the_connection_of_later_requests_while_it_waits() -> None
         await asyncio.to_thread(broker.wait_for, API_VERSIONS, 2)
         gate.open()
         await joining
-        return await exchange(client, at, "g", beat_order(), PATIENCE_S)
+        return await exchange(client, at, "g", heartbeat_order(), PATIENCE_S)
 
-    with ScriptedBroker(script(join=Later(join_answer(), gate), heartbeat=beat_answer()), versions=OFFERED) as broker:
+    with ScriptedBroker(
+        script(join=Later(join_answer(), gate), heartbeat=classic_heartbeat_answer()), versions=OFFERED
+    ) as broker:
         result_of(broker, act)
         assert len(broker.requests(API_VERSIONS)) == 2
 
@@ -323,9 +325,9 @@ def test_end_of_the_joins_connection_reports_no_lost_coordinator() -> None:
 
     async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         failed = await exchange(client, at, "g", LONG, PATIENCE_S)
-        return [failed, await exchange(client, at, "g", beat_order(), PATIENCE_S)]
+        return [failed, await exchange(client, at, "g", heartbeat_order(), PATIENCE_S)]
 
-    with ScriptedBroker(script(join=DISCONNECT, heartbeat=beat_answer()), versions=OFFERED) as broker:
+    with ScriptedBroker(script(join=DISCONNECT, heartbeat=classic_heartbeat_answer()), versions=OFFERED) as broker:
         events = result_of(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))
     assert [type(event) for event in events] == [ExchangeFailed, ClassicHeartbeatAnswered]
     assert lost == []

@@ -95,7 +95,7 @@ def test_two_classic_members_share_a_topic_and_one_takes_over_after_a_leave(kafk
         await first.join()
         await first.sync({first.member_id: cluster.partitions(0, 1, 2, 3)})
         joining = asyncio.create_task(second.join())
-        await first.beat_until(ClassicVerdict.REJOIN_NOW)
+        await first.heartbeat_until(ClassicVerdict.REJOIN_NOW)
         answers = await asyncio.gather(first.join(), joining)
         leading = next(answer for answer in answers if answer.is_leader)
         assert {answer.leader_id for answer in answers} == {leading.leader_id}
@@ -107,7 +107,7 @@ def test_two_classic_members_share_a_topic_and_one_takes_over_after_a_leave(kafk
         await asyncio.gather(follower.sync(), leader.sync(shares))
         assert {first.member_id: first.owned, second.member_id: second.owned} == shares
         await second.leave()
-        await first.beat_until(ClassicVerdict.REJOIN_NOW)
+        await first.heartbeat_until(ClassicVerdict.REJOIN_NOW)
         alone = await first.join()
         assert list(alone.members) == [first.member_id]
         assert (await first.sync({first.member_id: cluster.partitions(0, 1, 2, 3)})).note == ""
@@ -171,7 +171,7 @@ def test_librdkafka_member_follows_an_assignment_of_this_packages_leader(kafka_c
         await ours.sync({ours.member_id: cluster.partitions(0, 1, 2, 3)})
         theirs = librdkafkas(cluster, group).__enter__()
         try:
-            await ours.beat_until(ClassicVerdict.REJOIN_NOW)
+            await ours.heartbeat_until(ClassicVerdict.REJOIN_NOW)
             joined = await ours.join()
             assert joined.is_leader
             (stranger,) = set(joined.members) - {ours.member_id}

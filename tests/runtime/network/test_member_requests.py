@@ -56,8 +56,8 @@ from tests.wire.groups import fetch_answer_v9, leave_answer
 
 ExchangeOutcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
-LOOK, LEAVE, BEAT = Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT
-OF_GROUPS = {LOOK, LEAVE, BEAT}
+DESCRIBE, LEAVE, HEARTBEAT = Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT
+OF_GROUPS = {DESCRIBE, LEAVE, HEARTBEAT}
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def joined(
 ) -> tuple[ExchangeOutcome, int]:
     """Return the outcome of a join, and how many times it was sent."""
     outcome, sent = requested(described, replace(heartbeat(epoch=0), refuse_conversion=refuse_conversion))
-    return outcome, sent.count(BEAT)
+    return outcome, sent.count(HEARTBEAT)
 
 
 def test_join_that_would_convert_a_group_with_members_is_not_sent() -> None:
@@ -209,7 +209,7 @@ def test_leave_withdraws_a_join_that_waits_for_its_describe_response() -> None:
 
     with ScriptedBroker(answers(classic=described, heartbeat=heartbeat_answer(epoch=-1))) as broker:
         joined, left = with_client(broker.servers, act)
-        epochs = [request.entity.member_epoch for request in broker.requests() if request.api_key == BEAT]
+        epochs = [request.entity.member_epoch for request in broker.requests() if request.api_key == HEARTBEAT]
     assert isinstance(left, HeartbeatAnswered)
     assert (joined, epochs) == (
         HeartbeatFailed(request_id=1, reason="the member left before its request to join was sent", is_sent=False),
@@ -232,7 +232,7 @@ def test_member_requests_keep_their_order_on_a_connection_that_is_not_open_yet()
     with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,))}) as broker:
         with_client(broker.servers, act)
         keys = [Api(request.api_key) for request in broker.requests() if request.api_key in {*OF_GROUPS, COMMIT}]
-    assert keys[:3] == [LOOK, BEAT, COMMIT]
+    assert keys[:3] == [DESCRIBE, HEARTBEAT, COMMIT]
 
 
 # ---- classic groups that a static member converts --------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_static_join_without_takeover_keeps_a_classic_holder(state: str) -> None
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(may_take_over=False))
     assert isinstance(outcome, HeartbeatRejected)
-    assert (outcome.verdict, outcome.holder, sent) == (Verdict.UNRELEASED, "m", [LOOK])
+    assert (outcome.verdict, outcome.holder, sent) == (Verdict.UNRELEASED, "m", [DESCRIBE])
     assert (outcome.error.code, outcome.error.name) == (UNRELEASED_INSTANCE_CODE, "UNRELEASED_INSTANCE_ID")
 
 
@@ -264,7 +264,7 @@ def test_static_join_removes_its_classic_predecessor_if_the_assignment_is_outdat
     """
     described = group(members=3, state=state, instance_id="i")
     outcome, sent = requested(described, static(), leave_answer(("", "i", 0)), partitions)
-    assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, LEAVE, BEAT])
+    assert (type(outcome), sent) == (HeartbeatAnswered, [DESCRIBE, LEAVE, HEARTBEAT])
 
 
 @pytest.mark.parametrize(
@@ -282,21 +282,21 @@ def test_static_join_removes_its_classic_predecessor_if_the_assignment_is_outdat
 def test_static_join_removes_no_member_if_the_join_is_enough(described: Callable[[Received], Answer]) -> None:
     """A replacement moves no partition, and a new member causes a new assignment."""
     outcome, sent = requested(described, static())
-    assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, BEAT])
+    assert (type(outcome), sent) == (HeartbeatAnswered, [DESCRIBE, HEARTBEAT])
 
 
 @pytest.mark.parametrize("order", [heartbeat(epoch=0), static(epoch=5)], ids=["a dynamic member's join", "a heartbeat"])
 def test_heartbeat_without_a_static_join_sends_no_describe_request(order: SendHeartbeat) -> None:
     """A dynamic member never sends the request, and a static member sends it only to join."""
     outcome, sent = requested(group(members=3, state="PreparingRebalance", instance_id="i"), order)
-    assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
+    assert (type(outcome), sent) == (HeartbeatAnswered, [HEARTBEAT])
 
 
 @pytest.mark.parametrize(
     ("left", "then"),
     [
-        (leave_answer(("", "i", 25)), [BEAT]),
-        (leave_answer(code=30), [BEAT]),
+        (leave_answer(("", "i", 25)), [HEARTBEAT]),
+        (leave_answer(code=30), [HEARTBEAT]),
         (leave_answer(code=16), []),
         (DISCONNECT, []),
     ],
@@ -306,7 +306,7 @@ def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, 
     """If the removal may succeed later, the join is tried again, as after a heartbeat without a response."""
     described = group(members=3, state="PreparingRebalance", instance_id="i")
     outcome, sent = requested(described, static(), left)
-    assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [LOOK, LEAVE, *then])
+    assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [DESCRIBE, LEAVE, *then])
 
 
 # ---- requests that a join makes unnecessary --------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_static_join_is_sent_after_a_final_refusal_of_the_removal(left: Answer, 
 def test_join_to_a_described_group_does_not_check_for_a_classic_group() -> None:
     """A group with members of the consumer protocol is not a classic group."""
     outcome, sent = requested(group(members=2), replace(static(), refuse_conversion=True, is_consumer_group=True))
-    assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
+    assert (type(outcome), sent) == (HeartbeatAnswered, [HEARTBEAT])
 
 
 def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[list[GroupEvent], list[int]]:
@@ -335,7 +335,7 @@ def after_join(*orders: NetworkOrder, expected: TopicPartition = T0) -> tuple[li
 
     with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1, 1))}) as broker:
         found = with_client(broker.servers, act)
-        return found, [one.api_key for one in broker.requests() if one.api_key in {BEAT, FETCH, METADATA}]
+        return found, [one.api_key for one in broker.requests() if one.api_key in {HEARTBEAT, FETCH, METADATA}]
 
 
 def fetch_of(*partitions: TopicPartition) -> FetchCommitted:
@@ -346,26 +346,26 @@ def fetch_of(*partitions: TopicPartition) -> FetchCommitted:
 def test_committed_offsets_of_the_expected_partitions_are_read_behind_the_join() -> None:
     """The assignment needs no additional round trip."""
     found, sent = after_join(fetch_of(T0))
-    assert (found, sent) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7})], [BEAT, FETCH])
+    assert (found, sent) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7})], [HEARTBEAT, FETCH])
 
 
 def test_offsets_read_behind_the_join_count_once() -> None:
     """A later assignment may contain a partition that another member owned in between."""
     found, sent = after_join(fetch_of(T0), fetch_of(T0))
-    assert (found[0], sent) == (found[1], [BEAT, FETCH, FETCH])
+    assert (found[0], sent) == (found[1], [HEARTBEAT, FETCH, FETCH])
 
 
 def test_offsets_read_behind_the_join_end_with_the_next_heartbeat() -> None:
     """The response to the next heartbeat may contain another assignment."""
     _, sent = after_join(heartbeat(epoch=5, request_id=2), fetch_of(T0))
-    assert sent[-2:] == [BEAT, FETCH]
-    assert sent.count(BEAT) == 2
+    assert sent[-2:] == [HEARTBEAT, FETCH]
+    assert sent.count(HEARTBEAT) == 2
 
 
 def test_offsets_of_an_unexpected_assignment_are_read_again() -> None:
     """The assignment contains other partitions than the description showed."""
     found, sent = after_join(fetch_of(T0, T1))
-    assert (found, sent[0], sent[-1]) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7, T1: 8})], BEAT, FETCH)
+    assert (found, sent[0], sent[-1]) == ([StartOffsetsFetched(attempt=1, offsets={T0: 7, T1: 8})], HEARTBEAT, FETCH)
 
 
 def test_names_of_checked_topics_need_no_request() -> None:

@@ -134,8 +134,10 @@ def test_fault_of_one_member_ends_only_this_member(join: Join, monkeypatch: pyte
 
     monkeypatch.setattr(one.thread._dumps.recorder.member, "handle", fail)
     poll_until(lambda: bool(one.problems) and one.orders[-1] == "lose", "the loss after the fault", one, other)
-    beat_at = other.line.view.last_heartbeat_at or 0.0
-    poll_until(lambda: (other.line.view.last_heartbeat_at or 0.0) > beat_at, "a heartbeat of the other member", other)
+    heartbeat_at = other.line.view.last_heartbeat_at or 0.0
+    poll_until(
+        lambda: (other.line.view.last_heartbeat_at or 0.0) > heartbeat_at, "a heartbeat of the other member", other
+    )
     assert (one.state, other.owns(6), other.problems) == (MemberState.FATAL, True, [])
 
 
@@ -148,8 +150,8 @@ def test_lost_connection_makes_each_member_find_its_coordinator(broker: Scripted
         broker.disconnect(1)
         poll_until(
             lambda heartbeats=heartbeats: all(  # type: ignore[misc]  # mypy infers no type of a default
-                (member.line.view.last_heartbeat_at or 0.0) > beat_at
-                for member, beat_at in zip((one, other), heartbeats, strict=True)
+                (member.line.view.last_heartbeat_at or 0.0) > heartbeat_at
+                for member, heartbeat_at in zip((one, other), heartbeats, strict=True)
             ),
             "a heartbeat of each member after the loss",
             one,
@@ -174,9 +176,9 @@ def test_slow_commit_of_one_member_delays_no_heartbeat_of_another(
     one.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
     broker.wait_for(OFFSET_COMMIT)
     for _ in range(3):  # the first heartbeat may have been sent behind the commit
-        beat_at = other.line.view.last_heartbeat_at or 0.0
+        heartbeat_at = other.line.view.last_heartbeat_at or 0.0
         poll_until(
-            lambda beat_at=beat_at: (other.line.view.last_heartbeat_at or 0.0) > beat_at,  # type: ignore[misc]
+            lambda heartbeat_at=heartbeat_at: (other.line.view.last_heartbeat_at or 0.0) > heartbeat_at,  # type: ignore[misc]
             "a heartbeat of the other member during the commit",
             one,
             other,

@@ -172,7 +172,7 @@ def test_coordinator_copy_is_independent(copy_of: object) -> None:
     other = copy_of(sut)
     before = sut.key()
     assert other.key() == before
-    other.call("late", "g", join(missing, instance_id="i0"), 1.0)
+    other.process("late", "g", join(missing, instance_id="i0"), 1.0)
     assert dict(other.pass_time(11.0)).keys() == {"waits", "late"}
     assert sut.key() == before
     assert sut.waiting() == {"waits"}

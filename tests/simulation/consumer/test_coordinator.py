@@ -137,7 +137,7 @@ def test_smaller_subscription_shrinks_the_assignment(consumer: Sut) -> None:
     assert member.join().assignment == left | frozenset(other)
     member.topics = (TOPIC,)
     answer = member.heartbeat(left | frozenset(other), is_full=True)
-    assert not consumer.rules.shrinks_at_once or answer.assignment == left
+    assert not consumer.rules.shrinks_immediately or answer.assignment == left
     consumer.until(lambda: member.whole(left) == left)
 
 
@@ -321,7 +321,7 @@ def test_member_id_with_another_instance_id_takes_its_own_partitions_out_of_the_
     assert isinstance(described, Described)
     assert described.holders.keys() == {"i2"}
     other = Member(consumer, "m3", "i1")
-    if consumer.rules.gives_up_former_instance:
+    if consumer.rules.releases_former_instance:
         before = again.epoch
         other.join()
         consumer.until(lambda: other.whole() == kept)

@@ -16,7 +16,7 @@ from consumer_membership.types import NO_MEMBER_ID, Instant
 def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:
     """Return the response to a JoinGroup; None: it waits, or `group.released` has it. Raises RequestRefusal."""
     group.check_alive()
-    if not _has_room(group, request.member_id):
+    if not _has_capacity(group, request.member_id):
         group.remove(request.member_id, "group full")
         raise RequestRefusal(code.GROUP_MAX_SIZE_REACHED)
     if not group.roster.supports(request.protocol_type, request.offers):
@@ -32,7 +32,7 @@ def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer |
     return _rejoin(group, key, request, member, now)
 
 
-def _has_room(group: ClassicGroup, member_id: str) -> bool:
+def _has_capacity(group: ClassicGroup, member_id: str) -> bool:
     """Return whether the group has capacity for this member (KIP-389).
 
     In a join phase, members that have joined count towards the limit; in later phases, all current members count.
@@ -96,7 +96,7 @@ def _rejoin(group: ClassicGroup, key: Key, request: Join, member: ClassicMember,
     )
     if may_stay and member.offers == request.offers:
         return group.joined(member)
-    member.take_in(request, key)
+    member.store_join(request, key)
     group.prepare_or_complete(f"Member {member.member_id} joins again", now)
     return None
 
@@ -114,7 +114,7 @@ def _replace(group: ClassicGroup, key: Key, request: Join, former: ClassicMember
         Replaced(instance_id=request.instance_id or "", former_id=former.member_id, member_id=member_id)
     )
     member.start_session(now)
-    member.take_in(request, key)
+    member.store_join(request, key)
     if group.state is not GroupState.STABLE:
         # In COMPLETING_REBALANCE the leader may have received the former id already, and would assign partitions to it.
         group.prepare_or_complete(f"Updating metadata for static member {member_id}", now)

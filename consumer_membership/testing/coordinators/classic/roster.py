@@ -33,7 +33,7 @@ class ClassicMember:
     #: None: the session timer ended while a request was waiting; the response to that request restarts the timer.
     session_ends_at: Instant | None = None
 
-    def take_in(self, request: Join, key: Key) -> None:
+    def store_join(self, request: Join, key: Key) -> None:
         """Store the fields of a JoinGroup, and its key for the later response."""
         self.offers = request.offers
         self.session_timeout_s = request.session_timeout_s
@@ -136,7 +136,7 @@ class Roster:
         """The longest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
 
-    def elects_joined_leader(self) -> bool:
+    def elect_joined_leader(self) -> bool:
         """Keep a leader that has joined, else elect the first joined member; return whether a joined leader exists."""
         if self.leader_id is None or not self.joined:
             return False
@@ -182,7 +182,7 @@ class Roster:
         return (members, frozenset(self.pending.items()), self.leader_id, self.protocol_type)
 
 
-class WrittenMember(NamedTuple):
+class MemberRecord(NamedTuple):
     """A member in the record; `offers` has only the offer for the selected assignor."""
 
     member_id: str
@@ -194,20 +194,20 @@ class WrittenMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenGroup:
+class GroupRecord:
     """The record of a group in the log; the defaults describe a group that was just created."""
 
     generation: int = 0
     assignor: str | None = None
     protocol_type: str | None = None
     leader_id: str | None = None
-    members: tuple[WrittenMember, ...] = ()
+    members: tuple[MemberRecord, ...] = ()
 
     @classmethod
-    def of(cls, roster: Roster, generation: int, assignor: str | None) -> WrittenGroup:
+    def of(cls, roster: Roster, generation: int, assignor: str | None) -> GroupRecord:
         """Return the record of a group's current state."""
         members = tuple(
-            WrittenMember(
+            MemberRecord(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 offers=tuple(offer for offer in member.offers if offer.assignor == assignor),

@@ -66,13 +66,13 @@ class ConsumerGroup:
     def _join_or_stay(self, request: Heartbeat, now: Instant) -> Granted:
         member = self._member_of(request, now)
         before = member.copy()
-        changed = self._take_in(member, request, now)
+        changed = self._store_heartbeat(member, request, now)
         topics = self._subscribed_topics(now)
         if changed or topics != self.seen_topics:
             self.epoch += 1
             self.seen_topics = topics
         self._update_target(now)
-        shrinks = self.rules.shrinks_at_once
+        shrinks = self.rules.shrinks_immediately
         if not member.is_reconciled_to(self.target_epoch) or (changed and shrinks):
             self._reconcile(member, request.owned, changed=changed and shrinks, now=now)
         if member.standing is not Standing.UNREVOKED:
@@ -93,7 +93,7 @@ class ConsumerGroup:
         target = self.target.get(member.member_id, frozenset())
         subscribed = self._topics_of(member, now)
         by_id = {topic.topic_id for name, topic in self.topics.items() if name in subscribed}
-        if self.rules.shrinks_at_once:
+        if self.rules.shrinks_immediately:
             target = frozenset(p for p in target if p.topic_id in by_id)
         Reconciliation(
             target=target,
@@ -206,7 +206,7 @@ class ConsumerGroup:
         If this member id had another instance id before, its former target is dropped.
         """
         former = self.members.get(member_id, old)
-        if former is not old and self.rules.gives_up_former_instance:
+        if former is not old and self.rules.releases_former_instance:
             self.instances.pop(former.instance_id or "", None)
         self.members.pop(old.member_id)
         new = old.copy()
@@ -219,7 +219,7 @@ class ConsumerGroup:
             self.removed(old.member_id, "replaced")
         return new
 
-    def _take_in(self, member: ConsumerMember, request: Heartbeat, now: Instant) -> bool:
+    def _store_heartbeat(self, member: ConsumerMember, request: Heartbeat, now: Instant) -> bool:
         """Store the fields of the member's heartbeat; return whether they require a new assignment of the group."""
         is_new = member.member_id not in self.target
         before = (member.topics, member.pattern, self.assignor if self.rules.assigns_for_another_assignor else None)
@@ -361,7 +361,7 @@ def _validate(request: Heartbeat, rules: Rules) -> None:
     if request.member_epoch == JOIN_EPOCH:
         _validate_join(request)
     if request.member_epoch >= JOIN_EPOCH:
-        _validate_words(request, rules)
+        _validate_assignor_and_pattern(request, rules)
 
 
 def _validate_join(request: Heartbeat) -> None:
@@ -376,7 +376,7 @@ def _validate_join(request: Heartbeat) -> None:
         )
 
 
-def _validate_words(request: Heartbeat, rules: Rules) -> None:
+def _validate_assignor_and_pattern(request: Heartbeat, rules: Rules) -> None:
     if request.assignor is not None and request.assignor not in rules.assignors:
         supported = ", ".join(rules.assignors)
         raise RequestRefusal(
