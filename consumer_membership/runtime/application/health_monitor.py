@@ -38,7 +38,7 @@ _log = partial(logging.getLogger, "consumer_membership.session")
 HandlerSource: TypeAlias = "Callable[[Instant], HandlerHealth]"
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
-#: How often it samples: about 0.3 ms for 100 partitions each time.
+#: How often it samples, in seconds; a sample takes about 0.3 ms for 100 partitions.
 SAMPLE_INTERVAL_S = 2.0
 
 
@@ -127,7 +127,7 @@ class HealthMonitor:
         return health_of(now, circumstances)
 
     def _note_polls(self, now: float) -> float | None:
-        """When the application was last seen polling, as exact as the sampling interval."""
+        """Return when the application last polled, to within one sampling interval."""
         polls, _ = self._fetcher.buffer.progress()
         if polls != self._polls:
             self._polls, self._polled_at = polls, now
@@ -174,7 +174,7 @@ class HealthMonitor:
         )
 
     def _end_of(self, partition: TopicPartition) -> int:
-        """The end as of librdkafka's latest fetch, or of the brokers' later answer; negative: unknown."""
+        """Return the higher end offset of librdkafka's latest fetch and the brokers' response; negative: unknown."""
         cached = self._fetcher.handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         return max(cached[1], self._ends.high.get(partition, -1))
 
@@ -188,7 +188,7 @@ class HealthMonitor:
         if self._pending is None and now - self._requested_at >= self._request_interval_s:
             suspects = self._log.suspects(now)
             if suspects:
-                # An idle consumer asks less and less often.
+                # An idle consumer requests end offsets less and less often.
                 self._request_interval_s = min(
                     2 * self._request_interval_s, max(self._stuck_after_s / 4, self._log.late_after_s)
                 )
