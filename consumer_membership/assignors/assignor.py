@@ -77,7 +77,7 @@ class Assigned:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Assign partitions to members. Stateless: `user_data` carries state, which subscriptions return.
+    """Assign partitions to members. It keeps no state, except in `user_data`, which subscriptions contain.
 
     An assignor may also have `on_assignment`; see `AssignmentObserver`.
     """

@@ -1,8 +1,8 @@
 """`sticky` and `cooperative-sticky`: balance, then racks, then each member keeps its partitions (KIP-54), as in Java.
 
 If all members subscribe to the same topics, each member receives its quota (`sticky_quotas`); otherwise partitions are
-moved until no move improves the balance (`sticky_balance`). Both begin with the valid claims only (`validation`), and
-of those with partitions that still exist and are still subscribed by their owner.
+moved until no move improves the balance (`sticky_balance`). Both use only the valid claims (`validation`), and of these
+claims only the partitions that still exist and to whose topics the owner still subscribes.
 
 Under the eager protocol members own nothing when they join, so each sends its last assignment and its generation in its
 user data:

@@ -16,7 +16,7 @@ moves into racks or back to owners are not counted, so that no cost is negative 
 
 In the end no chain is left, and then the loads are as even as possible: every other possible result has the same loads
 or more uneven ones (the argument of Harvey et al., "Semi-matchings for bipartite graphs and load balancing"). Members
-that a search reached in vain cannot improve any later search, so they are not visited again.
+that an unsuccessful search reached cannot improve any later search, so they are not visited again.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Search:
         self._came_by: dict[str, _Move] = {}
         self._costs: dict[str, int] = {}
         self._heap: list[tuple[int, int, int, str]] = []
-        #: All members that were reached; after a search in vain, all that can be reached.
+        #: All members that were reached; after an unsuccessful search, all that can be reached.
         self.reached: set[str] = set()
 
     def chain(self, start: str) -> list[_Move]:
