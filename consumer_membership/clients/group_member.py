@@ -119,7 +119,7 @@ class GroupMember:
 
     @raises_as_confluent
     def poll(self, timeout: float = -1) -> bool:
-        """Call the callbacks that wait, or wait `timeout` seconds for one (negative: without limit).
+        """Call the pending callbacks, or wait `timeout` seconds for one (negative: without limit).
 
         Call it at least every `max.poll.interval.ms`; a waiting call counts as polling. Returns whether partitions
         were assigned, revoked or lost. Exceptions of callbacks propagate, with the effects that they have in a

@@ -59,7 +59,7 @@ class Lease:
         It grows with each change of the owner, as long as the group exists. A partition that another member owned is
         assigned by a later assignment of the group, which has a higher epoch, and a member receives it at that epoch or
         a later one. A member with a group.instance.id, which may replace another process at the same epoch,
-        has the coordinator increase the epoch before it takes partitions.
+        makes the coordinator increase the epoch before it takes partitions.
 
         Raises:
             KafkaException: the epoch may be that of an earlier owner. The member is a classic one with a
