@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from consumer_membership.clients.consumer import Membership
 
 #: The longest time after which a waiting poll counts as a poll again, and reads the view: a missed poll ends the
-#: membership without an order.
+#: membership without an order for the application.
 _CHECK_S = 1.0
 
 
@@ -92,7 +92,7 @@ class AIOGroupMember:
         self._changed.set()
 
     async def poll(self, timeout: float = -1) -> bool:
-        """Call the callbacks that wait, or wait `timeout` seconds for one (negative: without limit).
+        """Call the pending callbacks, or wait `timeout` seconds for one (negative: without limit).
 
         As `GroupMember.poll`: call it in a loop, from one task. If the task is cancelled while a callback runs, the
         callback continues, and the next `poll` returns its result.
