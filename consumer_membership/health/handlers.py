@@ -1,7 +1,7 @@
 """The health of the handlers that process a consumer's records, as a processor reports it.
 
 These are values only. `consumer_membership.processing` creates them, and a consumer without a processor has none. The
-observer asks for a `HandlerHealth` whenever it derives a verdict, and receives `HandlerFact`s when they happen.
+observer requests a `HandlerHealth` whenever it derives a verdict, and receives `HandlerFact`s when they happen.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class RecordDeadLettered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlersDisowned:
-    """Handlers still ran when their partitions went away; their results are not committed.
+    """Handlers still ran when their partitions were revoked or lost; their results are not committed.
 
     The next owner of the partitions processes these records again, while their handlers may still run here.
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # few consumers have a processor
 
 #: A partition whose position moved within this time, in seconds, is being consumed.
 RECENT_S = 5.0
-#: A partition without progress is late after this part of the time after which it is stuck, and at least this number of
-#: seconds: its end is requested from the leader, and records that the leader reported should have arrived by then. A
-#: fetch response takes `fetch.wait.max.ms` at most, unless the broker throttles the client.
+#: A partition without progress is late after this part of `stuck_after_s`, and after at least this number of seconds:
+#: its end is requested from the leader, and records that the leader reported should have arrived by then. A fetch
+#: response takes `fetch.wait.max.ms` at most, unless the broker throttles the client.
 _LATE_SHARE, _LATE_S = 1 / 12, 1.0
 #: A poll at most this old, in seconds, shows that the application would take records.
 POLLS_S = 5.0
@@ -147,7 +147,7 @@ class _Track:
     """The memory of one partition between two samples."""
 
     position: int | None
-    #: When the position became what it is, and the end offset at that moment.
+    #: When the position last changed, and the end offset at that moment.
     unmoved_since: Instant
     end_then: int | None
     progressed_at: Instant | None = None

@@ -194,7 +194,7 @@ def _since(view: MembershipView) -> Instant | None:
 
 
 def _failed(now: Instant, of: Circumstances) -> _Found | None:
-    """Return a processor that failed, also after it closed its consumer; while a handler is stuck, that handler."""
+    """Return the verdict on a failed processor, also after it closed its consumer; a stuck handler comes first."""
     if of.handlers is None or of.handlers.failure is None:
         return None
     stuck = _handlers(now, of)
@@ -205,7 +205,7 @@ def _failed(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _ended(of: Circumstances) -> _Found | None:
-    """Return a state that has ended, permanently or until another event."""
+    """Return the verdict on a state that has ended, permanently or until another event."""
     view = of.view
     if of.is_closed:
         return _V.CLOSED, _since(view), "the consumer is closed", None, False
@@ -225,7 +225,7 @@ def _ended(of: Circumstances) -> _Found | None:
 
 
 def _handlers(now: Instant, of: Circumstances) -> _Found | None:
-    """Return a handler that exceeded its timeout; a restart ends it, unless the processor can end it."""
+    """Return the verdict on a handler that exceeded its timeout; a restart helps unless the processor can end it."""
     if of.handlers is None or not of.handlers.stuck:
         return None
     # A handler that only a restart ends comes first.
@@ -242,7 +242,7 @@ def _handlers(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _unreachable(now: Instant, of: Circumstances) -> _Found | None:
-    """Return unreachable brokers and missing heartbeat responses, whose cause is outside this process."""
+    """Return the verdict on unreachable brokers and missing heartbeat responses; the cause is outside this process."""
     view = of.view
     cause = f": {view.present_error}" if view.present_error is not None else ""
     if view.coordinator is None and view.state is not _S.UNSUBSCRIBED:
@@ -271,7 +271,7 @@ def _missed_since(view: MembershipView) -> Instant | None:
 
 
 def _in_transition(now: Instant, of: Circumstances) -> _Found | None:
-    """Return a membership that changes, or an application that does not poll."""
+    """Return the verdict on a membership that changes, or on an application that does not poll."""
     view = of.view
     waits = f"waits for {view.waits_for_text}" if view.waits_for is not None else "on its way"
     match view.state:
@@ -297,7 +297,7 @@ def _in_transition(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Found:
-    """Return a member that subscribed but has not polled: it holds no partitions, however long this takes."""
+    """Return the verdict on a member that subscribed but has not polled, and so holds no partitions."""
     left_at = _since(of.view)
     since = subscribed_at if left_at is None else max(subscribed_at, left_at)
     silent_since = since if of.polled_at is None else max(since, of.polled_at)
@@ -309,7 +309,7 @@ def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Fou
 
 
 def _rebalance(now: Instant, of: Circumstances, waits: str) -> _Found:
-    """Return a healthy rebalance until its deadline: max.poll.interval.ms after the last poll."""
+    """Return the verdict on a rebalance, healthy until its deadline: max.poll.interval.ms after the last poll."""
     view = of.view
     since = _since(view)
     begun = max((moment for moment in (since, of.polled_at) if moment is not None), default=now)
@@ -333,7 +333,7 @@ def _not_polled(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _consumption(now: Instant, of: Circumstances) -> _Found:
-    """Return the progress of a stable member, or of a consumer with assigned partitions."""
+    """Return the verdict on the progress of a stable member, or of a consumer with assigned partitions."""
     view, progress = of.view, of.progress
     if progress.at is None:
         return (
@@ -367,7 +367,7 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
 
 
 def _ownership(view: MembershipView) -> _Found:
-    """Return whether a stable member that fetches nothing owns partitions; what they mean is up to the application."""
+    """Return the verdict on a stable member that fetches nothing: what its partitions mean is up to the application."""
     if view.owned:
         return _V.CONSUMING, _since(view), f"owns {counted(len(view.owned), 'partition')}", None, False
     why = f"waits for {view.waits_for_text}" if view.waits_for is not None else "no partitions are assigned"
@@ -375,7 +375,7 @@ def _ownership(view: MembershipView) -> _Found:
 
 
 def _unmoved(of: Circumstances) -> _Found:
-    """Return a consumer whose positions have not moved recently: handlers are busy, or there is nothing to read."""
+    """Return the verdict on positions that have not moved recently: handlers are busy, or there is nothing to read."""
     progress = of.progress
     if of.handlers is not None and of.handlers.oldest:
         partition, record = min(of.handlers.oldest.items(), key=lambda one: (one[1].since, one[0]))
