@@ -1,8 +1,8 @@
 """Count what an application does with its consumer: polls, rebalance callbacks, and blocking calls.
 
-A record alone is not counted: `poll` returns most records from the prefetch buffer without a count, and their number is
-known at the next fetch. The intervals between these polls are therefore known only as an average, all other intervals
-exactly. So that an average does not hide a long interval, a sampler reports how long no poll has come.
+Most polls are not counted one by one: they return a record from the prefetch buffer, and their number is known at the
+next fetch. The intervals between these polls are therefore known only as an average, all other intervals exactly. So
+that an average does not hide a long interval, a sampler reports how long no poll has come.
 """
 
 from __future__ import annotations

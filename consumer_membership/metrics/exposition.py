@@ -19,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _OF_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _OF_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
-#: Go's notation for Python's.
+#: Go's notation for the numbers that Python writes in another way.
 _NUMBERS = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 _BUCKETS = (*(f',le="{bound!r}"' for bound in BOUNDS_S), ',le="+Inf"')
 
