@@ -64,9 +64,9 @@ _ANSWERS = (
     | SyncRejected
     | ExchangeFailed
 )
-#: An older response, in seconds, is mentioned.
+#: A response that is older than this number of seconds is mentioned.
 _LONG_S = 2.0
-#: An older poll, in seconds, is mentioned: twice the longest interval at which polls are sampled.
+#: A poll that is older than this number of seconds is mentioned: twice the longest interval at which polls are sampled.
 _LONG_WITHOUT_POLL_S = 6.0
 _SHOWN_TRANSITIONS = 4
 
