@@ -70,7 +70,7 @@ class ProtocolChoice:
         self._is_settled = False
 
     def is_refused_by(self, error: BrokerError) -> bool:
-        """Whether this response to a join is about its protocol."""
+        """Return whether this response to a join is about its protocol."""
         return error.code in REFUSALS[self.protocol]
 
     def change(self, refusal: BrokerError) -> ProtocolChosen | None:

@@ -23,11 +23,11 @@ class Outage:
     min_wait_s: float
 
     def ends_for(self, begun_at: Instant) -> Instant:
-        """When an action that began at `begun_at` is given up."""
+        """Return the moment when an action that began at `begun_at` is given up."""
         return max(begun_at + self.min_wait_s, self.since + self.max_wait_s)
 
     def error(self, now: Instant) -> BrokerError:
-        """The error of such an action: librdkafka's code, and the cause."""
+        """Return the error of such an action: librdkafka's code, and the cause."""
         message = f"the group coordinator was not found within {now - self.since:.0f} s: {self.cause.message}"
         return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=message)
 
@@ -57,7 +57,7 @@ class Coordinator:
         self.searching_since = self.last_error = None
 
     def not_found(self, error: BrokerError) -> None:
-        """An attempt of the search failed; the search continues."""
+        """Note that an attempt of the search failed; the search continues."""
         if self.searching_since is not None:
             self.last_error = error
 

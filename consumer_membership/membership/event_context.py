@@ -47,7 +47,7 @@ class EventContext:
         return tuple(self._effects)
 
     def next_request_id(self) -> int:
-        """A number for a request, never used before by this member."""
+        """Return a number for a request, never used before by this member."""
         self._last_request_id += 1
         return self._last_request_id
 

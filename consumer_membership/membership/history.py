@@ -28,7 +28,7 @@ class History:
         self.last_error: LastError | None = None
 
     def note_transition(self, old: MemberState, new: MemberState, reason: str) -> None:
-        """The protocol's state changed; if the public states are equal, the view does not show the change."""
+        """Note a change of the protocol's state, which the view shows only if the public states differ."""
         now = self._event.now
         self.since = now
         if old is not new:
@@ -40,7 +40,7 @@ class History:
         self.last_error = LastError(error=error, at=self._event.now)
 
     def end_error(self) -> None:
-        """The member has recovered from its last error."""
+        """Note that the member has recovered from its last error."""
         if self.last_error is not None and self.last_error.over_at is None:
             self.last_error = replace(self.last_error, over_at=self._event.now)
 

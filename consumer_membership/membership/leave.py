@@ -26,18 +26,18 @@ class Leave:
         return self.request is not None
 
     def begin(self, option: LeaveOption, now: Instant, timeout_s: float) -> None:
-        """The application leaves."""
+        """Begin the leave of the application, with its time limit."""
         self.option, self.since, self.by = option, now, now + timeout_s
         self._is_first = True
 
     def send(self, request_id: int, now: Instant) -> None:
-        """The leave request goes out under this number; a repetition has only the time that was left."""
+        """Note that the request is sent under this number; a repetition has only the remaining time."""
         if self._is_first:
             self.by = now + LEAVE_ANSWER_S
         self.request, self.repeat_at, self._is_first = request_id, None, False
 
     def repeat(self, at: Instant) -> None:
-        """Send it once more at this moment."""
+        """Send the request once more at this moment."""
         self.repeat_at = at
 
     def expire_now(self, now: Instant) -> None:
@@ -45,5 +45,5 @@ class Leave:
         self.by = now
 
     def end(self) -> None:
-        """The leave has ended."""
+        """End the leave."""
         self.request = self.repeat_at = None

@@ -143,7 +143,7 @@ class MemberCore:
         return self._reconciler.retries_at_poll or self._protocol.retries_at_poll
 
     def longest_pause_s(self, now: Instant) -> float | None:
-        """The longest pause between two attempts to reach a broker; None: the member owns nothing that it could lose.
+        """Return the longest pause between two attempts to reach a broker; None: the member has nothing to lose.
 
         The return of a network has to be noticed well before the session ends. After its end nothing is urgent any
         more, and the members must not overload a cluster that returns.
@@ -592,7 +592,7 @@ class MemberCore:
         return min(self._next_poll_by, self._leave.by) if is_releasing else self._next_poll_by
 
     def next_deadline(self) -> Instant | None:
-        """When the next timed action is due; None: never. Call `handle(TimePassed(), now)` then."""
+        """Return the moment when the next timed action is due; None: never. Call `handle(TimePassed(), now)` then."""
         leave = self._leave
         moments = [self._auto_commit.due_at, self._commits.next_deadline(self._commit_identity, self._outage)]
         if self._has_to_poll:
@@ -655,7 +655,7 @@ class MemberCore:
         return ownership.named(revoking & ownership.owned.keys() - ownership.withheld) if revoking else frozenset()
 
     def _wait(self, extra: ProtocolView) -> Wait | None:
-        """What the member waits for; None: nothing."""
+        """Return what the member waits for; None: nothing."""
         reconciler = self._reconciler
         if self._needs_coordinator and not self._coordinator.is_known:
             return Wait(what=WaitsFor.COORDINATOR, since=self._coordinator.searching_since)

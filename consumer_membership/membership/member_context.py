@@ -44,7 +44,7 @@ class MemberContext:
         return bool(self.ownership.owned) or (self.settings.has_leases and self.reconciler.is_assigning)
 
     def note_holdings(self) -> None:
-        """The assignment was applied: the interval of automatic commits begins if partitions are held."""
+        """Begin the interval of automatic commits, after an assignment was applied, if partitions are held."""
         self.watch.holds(frozenset(one.topic for one in self.ownership.named_owned))
         if self.ownership.owned:
             self.auto_commit.restart()

@@ -38,6 +38,6 @@ def creation_time(member_id: str) -> int | None:
 
 
 def was_created_before(one: str, other: str) -> bool:
-    """Whether the consumer with the first id was certainly created before the one with the other."""
+    """Return whether the consumer with the first id was certainly created before the one with the other."""
     first, second = creation_time(one), creation_time(other)
     return first is not None and second is not None and first < second

@@ -102,7 +102,7 @@ class PendingCommits:
         self._listeners += listeners
 
     def next_automatic_id(self) -> int:
-        """A number for an automatic commit, never used before by this member; always negative."""
+        """Return a number for an automatic commit, never used before by this member; always negative."""
         self._last_automatic_id -= 1
         return self._last_automatic_id
 
@@ -166,7 +166,7 @@ class PendingCommits:
 
     @staticmethod
     def _ends_at(commit: _Pending, outage: Outage | None) -> Instant:
-        """When a commit is given up. A commit in flight may still be answered, by a coordinator that is slow."""
+        """Return the moment when a commit is given up; an outage never ends one in flight, which may be answered."""
         if outage is None or commit.in_flight:
             return commit.deadline
         return min(commit.deadline, outage.ends_for(commit.begun_at))
@@ -178,7 +178,7 @@ class PendingCommits:
         return new_epoch or self._event.now >= commit.not_before
 
     def _yields(self, commit: _Pending) -> bool:
-        """Whether a commit that was sent before waits for the end of a younger one of the same partition.
+        """Return whether a commit that was sent before waits for the end of a younger one of the same partition.
 
         Sent again after the younger one, it would take the committed offset back.
         """
@@ -188,7 +188,7 @@ class PendingCommits:
         return any(other is not commit and other.commit_id in self._pending for other in newest)
 
     def _overtaken(self, commit: _Pending) -> dict[TopicPartition, BrokerError | None]:
-        """The partitions of which a younger commit was sent and has ended: its outcome also counts for this one."""
+        """Return the partitions of which a younger commit has ended, whose outcome also counts for this commit."""
         outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
         return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
@@ -289,16 +289,16 @@ class PendingCommits:
             listener.commit_over(commit_id)
 
     def is_pending(self, commit_id: int) -> bool:
-        """Whether this commit has not ended yet."""
+        """Return whether this commit has not ended yet."""
         return commit_id in self._pending
 
     def epoch_of(self, commit_id: int) -> int | None:
-        """The epoch or generation with which this commit was last sent; None: it has ended, or was not sent."""
+        """Return the epoch or generation with which this commit was last sent; None: it has ended, or was not sent."""
         commit = self._pending.get(commit_id)
         return None if commit is None or not commit.in_flight else commit.stale_epoch
 
     def next_deadline(self, identity: CommitIdentity | None, outage: Outage | None = None) -> Instant | None:
-        """When `send_due` has something to do again."""
+        """Return the moment when `send_due` has something to do again."""
         moments = [self._ends_at(commit, outage) for commit in self._pending.values()]
         if identity is not None:
             waiting = (commit for commit in self._pending.values() if not commit.in_flight)
@@ -307,7 +307,7 @@ class PendingCommits:
 
 
 def _timed_out(commit: _Pending) -> BrokerError:
-    """The error of a commit without a response in time, with the reason of its last attempt, if known."""
+    """Return the error of a commit without a response in time, with the reason of its last attempt, if known."""
     if commit.failure is None:
         return TIMED_OUT
     return replace(TIMED_OUT, message=f"{TIMED_OUT.message}: {commit.failure.message}")
@@ -339,30 +339,30 @@ class AutoCommit:
         self._awaits_record = False
 
     def collected(self) -> None:
-        """The positions are there and are committed now; the next interval begins, and waits for that commit."""
+        """Begin the next interval, which waits for the commit of the collected positions."""
         self._committing = self.collecting
         self.restart()
 
     def await_record(self) -> None:
-        """There is nothing to commit until another record is delivered; the next interval begins with that record."""
+        """Begin the next interval with the next delivered record: until then there is nothing to commit."""
         self.restart()
         if not self._has_record:
             self._due_at = None
             self._awaits_record = True
 
     def record_delivered(self) -> None:
-        """Records reached the application."""
+        """Note that records reached the application."""
         self._has_record = True
         if self._awaits_record:
             self.restart()
 
     def commit_over(self, commit_id: int) -> None:
-        """A commit has ended, well or not."""
+        """Note that a commit has ended, successfully or not."""
         if commit_id == self._committing:
             self._committing = None
 
     def stop(self) -> None:
-        """No partition is held any more."""
+        """Stop the schedule: no partition is held any more."""
         self._due_at = None
         self.collecting = None
         self._committing = None

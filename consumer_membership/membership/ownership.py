@@ -73,7 +73,7 @@ class Ownership:
         return self._unresolved
 
     def count_unresolved(self) -> int:
-        """How many partitions of the target have no name yet."""
+        """Return how many partitions of the target have no name yet."""
         unresolved = self.unresolved
         return sum(1 for p in self.target or () if p.topic_id in unresolved) if unresolved else 0
 
@@ -112,20 +112,20 @@ class Ownership:
         return self.named(self.owned)
 
     def named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
-        """The partitions whose topic has a known name, by that name."""
+        """Return the partitions whose topic has a known name, by that name."""
         names = self.names
         return frozenset(TopicPartition(names[p.topic_id], p.partition) for p in partitions if p.topic_id in names)
 
     def surplus(self) -> Assignment:
-        """The owned partitions to revoke: not in the target. An id without a name counts as wanted."""
+        """Return the owned partitions to revoke: not in the target. An id without a name counts as wanted."""
         return frozenset(self.owned.keys() - (self.target or frozenset()))
 
     def missing(self) -> Assignment:
-        """The partitions of the target that are not owned and have a name, which are to be added."""
+        """Return the partitions of the target that are not owned and have a name, which are to be added."""
         return frozenset(p for p in (self.target or frozenset()) - self.owned.keys() if p.topic_id in self.names)
 
     def given_up(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """The partitions among these that are in `assigned` and are not owned now."""
+        """Return the partitions among these that are in `assigned` and are not owned now."""
         return frozenset(p for p in partitions if p in self.assigned and p not in self.named_owned)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -146,7 +146,7 @@ class Ownership:
         self._changed()
 
     def finish(self, added: Assignment, member_epoch: int, target_number: int) -> None:
-        """A reconciliation that began with this target number ended: there is a new acknowledgement to send."""
+        """End a reconciliation that began with this target number: there is a new acknowledgement to send."""
         self.add(added, member_epoch)
         self.is_first = False
         self.reached = target_number
@@ -161,11 +161,11 @@ class Ownership:
         self._changed()
 
     def prepare_next(self, *, is_first: bool) -> None:
-        """Whether the next reconciliation calls on_assign even if it assigns nothing."""
+        """Set whether the next reconciliation calls on_assign even if it assigns nothing."""
         self.is_first = is_first
 
     def forget(self) -> None:
-        """The membership has ended."""
+        """Forget the owned partitions and the target: the membership has ended."""
         self.owned.clear()
         self.withheld = frozenset()
         self.names.clear()

@@ -27,7 +27,7 @@ class RoundTrips:
         self._latest: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
 
     def add(self, seconds: float) -> None:
-        """A request was answered after this time."""
+        """Add the time after which a request was answered."""
         self._latest.append(max(0.0, seconds))
 
     @property
@@ -50,15 +50,15 @@ class Pace:
         self._sent = 0
 
     def count_heartbeat(self) -> None:
-        """A heartbeat goes out."""
+        """Count a heartbeat that is sent."""
         self._sent = min(self._sent + 1, COUNTED_HEARTBEATS)
 
     def answered(self, after_s: float) -> None:
-        """A heartbeat was answered after this time."""
+        """Add the time after which a heartbeat was answered."""
         self._round_trips.add(after_s)
 
     def spacing_s(self, bound_s: float, *, most_s: float = inf) -> float:
-        """Seconds from one heartbeat to the next: `most_s` at most if the coordinator is quick, `bound_s` always."""
+        """Return the seconds to the next heartbeat: at most `bound_s`; with a quick coordinator, at most `most_s`."""
         later = self._sent - len(self._first_s)
         quick = self._first_s[later] if later < 0 else QUICK_S * GROWTH ** max(0, later - QUICK_HEARTBEATS)
         return min(bound_s, max(min(quick, most_s), self._round_trips.least_spacing_s))

@@ -82,19 +82,19 @@ class MemberProtocol(Protocol):
         """Handle an event of this protocol; one of another protocol answers an earlier request, and is dropped."""
 
     def subscribed(self, event: Subscribed) -> None:
-        """The application subscribed; `TopicWatch` has the subscription already."""
+        """Handle a new subscription, which `TopicWatch` has already."""
 
     def polled(self, event: Polled) -> None:
-        """The application polls; if the member is out of its group, it has just joined."""
+        """Handle a poll; a member that was out of its group has just begun to join."""
 
     def topics_looked_up(self) -> None:
-        """`TopicWatch` has a new list of topics."""
+        """Handle a new list of topics in `TopicWatch`."""
 
     def leave_requested(self) -> None:
-        """The application leaves; the member has begun to leave, or was out of its group."""
+        """Handle a leave of the application; the member has begun to leave, or was out of its group."""
 
     def suspended(self, seconds: float) -> None:
-        """The coordinator's clock went on for this time, and this member's did not."""
+        """Handle a suspension: the coordinator's clock continued for this time, this member's clock did not."""
 
     def join(self, trigger: Trigger, reason: str) -> None:
         """Begin to join: from UNSUBSCRIBED, STALE or FATAL at a poll, from FENCED after on_lost."""
@@ -126,10 +126,10 @@ class MemberProtocol(Protocol):
     # ---- questions ----
 
     def ignores(self, event: GroupEvent) -> bool:
-        """Whether the state drops this event unread, also for the shared parts."""
+        """Return whether the state drops this event unread, also for the shared parts."""
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
-        """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
+        """Return the error with which the coordinator refuses this member's join; None for other events."""
 
     @property
     def public_state(self) -> MemberState:
@@ -168,14 +168,14 @@ class MemberProtocol(Protocol):
         """When the coordinator last responded to this client as to a member of the group."""
 
     def next_deadline(self) -> Instant | None:
-        """When the next timed action of the protocol is due; None: never."""
+        """Return the moment when the next timed action of the protocol is due; None: never."""
 
     def view(self) -> ProtocolView:
         """Return its part of the member's view."""
 
 
 def removed_for_good(instance_id: str | None, error: BrokerError) -> BrokerError:
-    """The error of a static member of either protocol that was removed from its group during its session."""
+    """Return the error of a static member of either protocol that was removed from its group during its session."""
     message = (
         f"the static member with group.instance.id '{instance_id}' was removed from the group during its session, "
         "either by an administrator, or by a newer process with this id because the group is full; create a new "

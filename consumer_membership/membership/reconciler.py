@@ -150,7 +150,7 @@ class Reconciler:
         return bool(self._ownership.owned) or self.is_leaving or self.phase in (Phase.ASSIGN, Phase.LOSE)
 
     def claims(self) -> Assignment:
-        """The partitions that no other member may get: owned, or about to be assigned by this attempt.
+        """Return the partitions that no other member may get: owned, or about to be assigned by this attempt.
 
         If a complete heartbeat omitted the latter while their on_assign runs, the coordinator would treat them as
         revoked. A leaving member also claims the released ones: commits of them may still be in flight, and the leave
@@ -232,12 +232,12 @@ class Reconciler:
             self._event.emit(LosePartitions(attempt=self.attempt))
 
     def left(self) -> None:
-        """Everything was released in order and the membership has ended."""
+        """End all attempts: everything was released in order, and the membership has ended."""
         self._forget()
         self._enter(Phase.IDLE)
 
     def _forget(self) -> None:
-        """The membership has ended, and so has every action in it."""
+        """End every action of the membership, which has ended."""
         self.attempt += 1
         self._ownership.forget()
         self._end_attempt()
@@ -254,7 +254,7 @@ class Reconciler:
         self._offsets = {}
 
     def polled(self) -> None:
-        """The application polls: an attempt whose callback raised begins again."""
+        """Begin an attempt again whose callback raised, because the application polls."""
         if self.retries_at_poll:
             self._enter(Phase.IDLE)
 
@@ -269,7 +269,7 @@ class Reconciler:
         return self.is_leaving or bool(self.revoking)
 
     def _following(self) -> Phase:
-        """The phase after the present one, leaving out those without work."""
+        """Return the phase after the present one, leaving out those without work."""
         match self.phase:
             case Phase.IDLE if self._revokes or self._has_paused:
                 return Phase.PAUSE
@@ -316,7 +316,7 @@ class Reconciler:
                 self._end_attempt()
 
     def _names_of_revoking(self) -> frozenset[TopicPartition] | None:
-        """The partitions that a step releases; None: all that the application holds."""
+        """Return the partitions that a step releases; None: all that the application holds."""
         return None if self.is_leaving else self._ownership.named(self.revoking)
 
     def _fetch(self) -> None:
@@ -351,7 +351,7 @@ class Reconciler:
         return True
 
     def _remove(self) -> None:
-        """The application released the partitions."""
+        """Remove the partitions that the application released."""
         if self.is_leaving:
             self._ownership.drop(self._ownership.owned)
             return
@@ -366,13 +366,13 @@ class Reconciler:
         self._ownership.drop(partitions)
 
     def commit_over(self, commit_id: int) -> None:
-        """A commit has ended, well or not; if the attempt waits for it, it continues."""
+        """Continue the attempt if it waits for this commit, which has ended, successfully or not."""
         if commit_id == self._commit_id:
             self._commit_id = None
             self._move_on()
 
     def start_offsets_fetched(self, attempt: int, offsets: Mapping[TopicPartition, int]) -> None:
-        """The start offsets of new partitions have arrived; an incomplete response counts as none."""
+        """Assign the new partitions from these start offsets; an incomplete response counts as none."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return
         requested = self._ownership.named(self._adding)
@@ -413,7 +413,7 @@ class Reconciler:
             self._fetch()
 
     def next_deadline(self) -> Instant | None:
-        """When `advance` has something to do."""
+        """Return the moment when `advance` has something to do."""
         moments = [self._resolve_at] if self._ownership.unresolved else []
         if self.phase is Phase.FETCH:
             moments.append(self._fetch_at)

@@ -46,7 +46,7 @@ class MemberSettings:
     drain_timeout_s: float = 30.0
 
     def lease_s(self, session_s: float) -> float:
-        """How long the partitions are certainly owned after a heartbeat that is answered, in seconds."""
+        """Return how long the partitions are certainly owned after a heartbeat that is answered, in seconds."""
         return session_s * (1.0 - LEASE_MARGIN) if self.has_leases else session_s
 
     @property

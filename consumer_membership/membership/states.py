@@ -54,7 +54,7 @@ class MemberState(Enum):
     FATAL = "FATAL"
 
     def __str__(self) -> str:
-        """The bare name, as logs and views print it."""
+        """Return the bare name, as logs and views print it."""
         return self.value
 
 
@@ -93,7 +93,7 @@ class TransitionRule(NamedTuple, Generic[StateT]):
 
 
 def followers(table: Iterable[TransitionRule[StateT]]) -> Mapping[StateT, frozenset[StateT]]:
-    """The states that may follow each state."""
+    """Return the states that may follow each state."""
     found: dict[StateT, frozenset[StateT]] = {}
     for row in table:
         found |= {state: found.get(state, frozenset()) | {row.to} for state in row.states}
@@ -101,7 +101,7 @@ def followers(table: Iterable[TransitionRule[StateT]]) -> Mapping[StateT, frozen
 
 
 def transitions_by_trigger(table: Iterable[TransitionRule[StateT]]) -> Mapping[tuple[StateT, Enum], StateT]:
-    """The table by state and trigger."""
+    """Return the table by state and trigger."""
     return MappingProxyType({(state, row.trigger): row.to for row in table for state in row.states})
 
 

@@ -47,7 +47,7 @@ class TopicChanges:
 
 
 def compiled(patterns: Iterable[TopicPattern]) -> Mapping[str, re.Pattern[str]]:
-    """The patterns that a member can match itself, for `fullmatch`, each by its text."""
+    """Return the patterns that a member can match itself, for `fullmatch`, each by its text."""
     return {one.text: re.compile(one.member) for one in patterns if one.member is not None}
 
 
@@ -98,19 +98,19 @@ class TopicWatch:
         return self._refresh_at if self._request is None and may_request else None
 
     def describe(self) -> str | None:
-        """The missing topics and patterns, for people; None: all exist."""
+        """Return the missing topics and patterns, for people; None: all exist."""
         found = [self._describe_one(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return "; ".join(found) if found else None
 
     def wait_without_partitions(self, reason: str) -> Wait:
-        """What a member without partitions waits for: subscribed topics, or if all exist, partitions for `reason`."""
+        """Return the wait of a member without partitions: for subscribed topics, or if all exist, for partitions."""
         found, since = self.describe(), self._history.since
         if found is not None:
             return Wait(what=WaitsFor.SUBSCRIBED_TOPICS, since=since, detail=found)
         return Wait(what=WaitsFor.PARTITIONS, since=since, detail=reason)
 
     def describe_refused(self) -> str | None:
-        """The topics that cannot be described, for people: the coordinator refuses a join that names one."""
+        """Return the topics that cannot be described, for people: the coordinator refuses a join that names one."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
         return "; ".join(self._describe_one(name, self.unavailable[name]) for name in sorted(refused)) or None
 
@@ -175,7 +175,7 @@ class TopicWatch:
         self._event.emit(LookUpTopics(request_id=self._request, topics=topics))
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the request in flight."""
+        """Return whether this is the number of the request in flight."""
         return request_id == self._request
 
     def on_metadata(self, names: Collection[str], refused: Mapping[str, BrokerError]) -> None:
@@ -196,7 +196,7 @@ class TopicWatch:
         self.report_topics(changes)
 
     def on_metadata_failed(self) -> None:
-        """The request got no response: keep the known state, and repeat it."""
+        """Keep the known state, and repeat the request, which got no response."""
         self._request = None
         self._refresh_at = self._event.now + self._pace.next_delay()
 
@@ -225,7 +225,7 @@ class TopicWatch:
 
 
 def _not_available(name: str, refusal: BrokerError | None) -> BrokerError:
-    """The error as librdkafka reports it."""
+    """Return the error as librdkafka reports it."""
     code, short, message = UNKNOWN_TOPIC_CODE, _UNKNOWN_NAME, _UNKNOWN_MESSAGE
     if refusal is not None:
         code, short, message = refusal.code, refusal.name, refusal.message

@@ -113,7 +113,7 @@ class MembershipView:
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     def lease_expired(self, now: Instant) -> bool:
-        """Whether another member may own the partitions by now, so that their records are withheld (`lease_until`)."""
+        """Return whether another member may own the partitions now (`lease_until`): their records are withheld then."""
         return self.lease_until is not None and now >= self.lease_until
 
     @property

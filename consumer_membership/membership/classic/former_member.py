@@ -103,7 +103,7 @@ class FormerMember:
         return self.refused is not None and self.request is None and not self._must_not_remove
 
     def waits_until(self) -> Instant | None:
-        """The latest moment at which the former member's session ends."""
+        """Return the latest moment at which the former member's session ends."""
         return None if self.waits_since is None else self.waits_since + self._max_wait_s
 
     def describe(self) -> str | None:

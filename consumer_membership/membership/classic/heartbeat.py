@@ -60,14 +60,14 @@ class ClassicHeartbeats:
     # ---- when ----
 
     def spacing_s(self, *, is_attentive: bool) -> float:
-        """Seconds from the sending of one heartbeat to the next one; shorter for a member that expects a rebalance."""
+        """Return the seconds between two heartbeats; shorter for a member that expects a rebalance."""
         if not is_attentive:
             return self._interval_s
         most_s = self._active_interval_s if self._is_active and self._active_interval_s > 0 else inf
         return self.pace.spacing_s(self._interval_s, most_s=most_s)
 
     def due_at(self, *, is_attentive: bool) -> Instant:
-        """When the next heartbeat may be sent; after a failure the backoff counts, and not the interval."""
+        """Return the earliest moment of the next heartbeat; after a failure the backoff counts, not the interval."""
         if self._is_urgent or self._backoff.failures:
             return self._not_before
         return max(self._not_before, self._sent_at + self.spacing_s(is_attentive=is_attentive))
@@ -78,7 +78,7 @@ class ClassicHeartbeats:
         return self._session_since + self._session_timeout_s
 
     def lease_until(self, rebalance_timeout_s: float) -> Instant | None:
-        """Until when the coordinator certainly keeps this member in the group; None: it never did.
+        """Return until when the coordinator certainly keeps this member in the group; None: it never did.
 
         A session lasts from the moment when the coordinator received the last request that it answered, and that was
         not before the member sent it. The moment of the response proves nothing: a process that was suspended reads an
@@ -118,7 +118,7 @@ class ClassicHeartbeats:
         self.speed_up()
 
     def synced(self, requested_at: Instant) -> None:
-        """The member has its assignment, which it requested at `requested_at`."""
+        """Note that the member has its assignment, which it requested at `requested_at`."""
         self._count(requested_at)
         self._undisturbed_at = self._counted_at
 
@@ -155,7 +155,7 @@ class ClassicHeartbeats:
         self._event.emit(heartbeat)
 
     def confirmed(self, now: Instant, *, is_undisturbed: bool) -> None:
-        """The session continues: a success (`is_undisturbed`), or the notice of a rebalance."""
+        """Note that the session continues: after a success (`is_undisturbed`), or after the notice of a rebalance."""
         self.in_flight = None
         self.pace.answered(now - self._sent_at)
         self.confirmed_at = self._sent_at
@@ -170,12 +170,12 @@ class ClassicHeartbeats:
         self.confirmed_at = None
 
     def doubt(self, now: Instant) -> None:
-        """The heartbeat in flight was refused while a JoinGroup is pending, whose response shows the outcome."""
+        """Note that the heartbeat was refused while a JoinGroup is pending, whose response shows the outcome."""
         self.in_flight = None
         self._doubted_at = now
 
     def failed(self, now: Instant) -> None:
-        """The heartbeat in flight was refused temporarily, or got no response: repeat it after a backoff."""
+        """Repeat the heartbeat in flight after a backoff: it was refused temporarily, or got no response."""
         self.in_flight = None
         self._not_before = now + self._backoff.next_delay()
 
@@ -184,7 +184,7 @@ class ClassicHeartbeats:
         self._is_urgent = True
 
     def search_again(self, now: Instant) -> None:
-        """The coordinator was silent for a session: it is looked up, and has another session to respond."""
+        """Give the coordinator, which is looked up after a silent session, another session to respond."""
         self._session_since = now
 
     def forget(self) -> None:
@@ -193,7 +193,7 @@ class ClassicHeartbeats:
         self._is_urgent = False
 
     def _count(self, requested_at: Instant) -> None:
-        """The coordinator counted the member at `requested_at` or later."""
+        """Note that the coordinator had the member in the group at `requested_at` or later."""
         self._counted_at = requested_at if self._counted_at is None else max(self._counted_at, requested_at)
         self._doubted_at = None
 

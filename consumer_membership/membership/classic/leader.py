@@ -64,17 +64,17 @@ class Leader:
         return min((at for at in (self.check_at, self._repair_at) if at is not None), default=None)
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the running check."""
+        """Return whether this is the number of the running check."""
         return request_id == self._request
 
     def _watched(self, own: frozenset[str]) -> frozenset[str]:
-        """The subscription of the whole group; `own` is this member's."""
+        """Return the subscription of the whole group; `own` is this member's."""
         return own.union(*(one.topics for one in self._members.values()))
 
     # ---- one generation ----
 
     def begin(self, event: JoinAnswered) -> None:
-        """The group has joined; a static leader that returned also checks at once, to notice changes."""
+        """Begin a generation that has joined; a returning static leader also checks at once, to notice changes."""
         self.is_leading = event.is_leader
         self._members, self._unreadable = event.members, event.unreadable
         self._topics = self._request = self._repair_at = None
@@ -101,7 +101,7 @@ class Leader:
         return before
 
     def not_described(self) -> None:
-        """The check failed: retry after a backoff."""
+        """Retry the check, which failed, after a backoff."""
         self._request = None
         self._check_at = self._event.now + self._backoff.next_delay()
 
@@ -116,7 +116,7 @@ class Leader:
     def assignments(
         self, event: AssignmentComputed, own: frozenset[str]
     ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
-        """Each member's partitions and user data, for the SyncGroup; withheld partitions are checked later."""
+        """Return each member's partitions and user data, for the SyncGroup; withheld partitions are checked later."""
         all_members = self._members.keys() | self._unreadable.keys()
         if self._topics is not None and not self._settings.is_eager:
             given = sum(map(len, event.assignments.values()))
@@ -128,7 +128,7 @@ class Leader:
         }
 
     def synced(self) -> None:
-        """The group is assigned: the topics are checked again after a while."""
+        """Check the topics again after a while, because the group is assigned."""
         self._check_at = self._event.now + self._check_after_s
 
     # ---- watching the group ----
@@ -136,7 +136,7 @@ class Leader:
     def reason_to_rebalance(
         self, before: Topics | None, own: frozenset[str], assigned: frozenset[TopicPartition]
     ) -> str:
-        """Why the group has to rebalance, after a check; "": it need not. `assigned` are this member's partitions."""
+        """Return why the group must rebalance after a check; "": it need not. `assigned`: this member's partitions."""
         if self._topics is None:
             return ""
         if before is None:
@@ -144,7 +144,7 @@ class Leader:
         return "the leader's topics have changed" if before != self._topics else ""
 
     def _is_covered(self, topics: Topics, own: frozenset[str], assigned: frozenset[TopicPartition]) -> bool:
-        """Whether each partition has an owner, as far as a leader that did not assign them can see.
+        """Return whether each partition has an owner, as far as a leader that did not assign them can see.
 
         It cannot see that of eager members, which claim no partitions when they join. Among cooperative members, a
         static member may give up partitions and be replaced before it sends its next JoinGroup. The coordinator lets

@@ -77,11 +77,11 @@ class SubscribedPatterns:
         return frozenset(name for name in names if not any(one.fullmatch(name) for one in self._blacklist))
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the request in flight."""
+        """Return whether this is the number of the request in flight."""
         return request_id == self._request
 
     def listed(self, names: Iterable[str], *, again_at: Instant | None = None) -> None:
-        """The list has arrived, without blacklisted topics; missing topics are checked again at `again_at`."""
+        """Match the patterns with the list, without blacklisted topics; check missing topics at `again_at`."""
         self._request = None
         self._backoff.reset()
         self._refresh_at = min(self._event.now + self._refresh_interval_s, again_at or inf)
@@ -90,6 +90,6 @@ class SubscribedPatterns:
         self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))
 
     def not_listed(self) -> None:
-        """The list could not be fetched: the known state is kept, and it is requested again after a backoff."""
+        """Keep the known state, and request the list, which could not be fetched, after a backoff."""
         self._request = None
         self._refresh_at = self._event.now + self._backoff.next_delay()

@@ -176,7 +176,7 @@ class ClassicProtocol:
         return False
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
-        """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
+        """Return the error with which the coordinator refuses this member's join; None for other events."""
         if not isinstance(event, ex.JoinRejected) or not self.requests.awaits(event.request_id):
             return None
         return event.error if self.state is _S.JOINING else None
@@ -354,7 +354,7 @@ class ClassicProtocol:
         return self._join_if_due()
 
     def _kept(self) -> frozenset[TopicIdPartition]:
-        """The partitions that a member keeps through a rebalance: eager none, cooperative all subscribed ones."""
+        """Return the partitions that a member keeps in a rebalance: eager none, cooperative all subscribed ones."""
         if self.classic.is_eager:
             return frozenset()
         topics = {topic_key(topic) for topic in self.topics}
@@ -426,7 +426,7 @@ class ClassicProtocol:
         )
 
     def next_deadline(self) -> Instant | None:
-        """When the join, the heartbeat, or a check of the topics is due; None: nothing is."""
+        """Return the moment when the join, the heartbeat, or a check of the topics is due; None: nothing is."""
         moments: list[Instant | None] = []
         if self.state in CLASSIC_IN_GROUP:
             moments.append(self.patterns.due_at)
@@ -494,10 +494,10 @@ class ClassicProtocol:
         self.heartbeats.suspended(seconds)
 
     def topics_looked_up(self) -> None:
-        """With patterns the member has its own list of topics (`SubscribedPatterns`)."""
+        """Do nothing: with patterns, the member has its own list of topics (`SubscribedPatterns`)."""
 
     def leave_requested(self) -> None:
-        """The subscription ended, and nothing rejoins."""
+        """End the subscription to patterns, and every reason to join again."""
         self.patterns.subscribe(frozenset())
         self.rejoins_because = None
         if self.member_id != NO_MEMBER_ID:
@@ -561,7 +561,7 @@ class ClassicProtocol:
         return self._leaving.answered(event)
 
     def _on_removal_answered(self, event: ex.ClassicLeft) -> MembershipEnd | None:
-        """The removal of the former member was answered: join again, or end."""
+        """Join again or end after the response to the removal of the former member."""
         end = self.former_member.answered(event.verdict, event.error)
         if end is not None:
             return end
@@ -574,7 +574,7 @@ class ClassicProtocol:
         return None
 
     def _forget_unwritten_generation(self) -> None:
-        """The coordinator that gathered the generation may have changed (rules 4.4)."""
+        """Forget an unwritten generation, because the coordinator may have changed since the join (rules 4.4)."""
         if self.state in (_S.JOINING, _S.UNSUBSCRIBING) and self.assignment.forget_unwritten():
             # The coordinator confirmed the generation that is forgotten now (`_was_removed_for_good`).
             self.heartbeats.forget_confirmation()
@@ -601,7 +601,7 @@ class ClassicProtocol:
             self._apply(partitions)
 
     def _is_outdated(self, partitions: frozenset[TopicPartition]) -> bool:
-        """Whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
+        """Return whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
         strange = sorted({p.topic for p in partitions} - self.topics)
         if strange:
             self._prepare(
@@ -749,7 +749,7 @@ class ClassicProtocol:
         return None
 
     def _was_removed_for_good(self, error: BrokerError) -> bool:
-        """Whether an administrator removed a static member (KIP-345's removal), not the end of its session.
+        """Return whether an administrator removed a static member (KIP-345's removal), not the end of its session.
 
         The requested session began again when the last answered heartbeat arrived. A member with the assignment of its
         generation was written to the log; before that, a coordinator that moved may have forgotten it, or have removed

@@ -49,11 +49,11 @@ class RebalanceRequests:
         return self.in_flight is not None
 
     def awaits(self, request_id: int) -> bool:
-        """Whether this is the number of the request in flight."""
+        """Return whether this is the number of the request in flight."""
         return request_id == self.in_flight
 
     def change(self, subscription: Subscription, topics: frozenset[str]) -> str | None:
-        """Why the last JoinGroup does not match this resolved subscription; None: it does."""
+        """Return why the last JoinGroup does not match this resolved subscription; None: it does."""
         if topics == self._sent_topics:
             return None
         is_same = subscription == self._sent_subscription
@@ -93,7 +93,7 @@ class RebalanceRequests:
     def _subscription_for(
         self, assignor: Assignor, topics: frozenset[str], owned: frozenset[TopicPartition]
     ) -> MemberSubscription | BrokerError:
-        """The subscription for the leader in the form of this assignor (KIP-792); or the assignor's error."""
+        """Return the subscription for the leader in the form of this assignor (KIP-792); or the assignor's error."""
         assignment = self._assignment
         try:
             user_data = assignor.user_data(topics, assignment.partitions, assignment.assigned_generation)
@@ -137,7 +137,7 @@ class RebalanceRequests:
     # ---- what happens ----
 
     def forget(self) -> None:
-        """The request in flight was answered, or its response does not matter any more."""
+        """Await no response: the request was answered, or its response does not matter any more."""
         self.in_flight = None
 
     def schedule_join(self, delay_s: float) -> None:

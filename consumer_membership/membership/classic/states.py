@@ -47,7 +47,7 @@ class ClassicState(Enum):
     FATAL = "FATAL"
 
     def __str__(self) -> str:
-        """The bare name, as logs print it."""
+        """Return the bare name, as logs print it."""
         return self.value
 
 

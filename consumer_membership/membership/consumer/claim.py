@@ -187,7 +187,7 @@ class InstanceClaim:
         return self._attempt.waits_since
 
     def waits_until(self) -> Instant | None:
-        """The latest moment at which the holder's session ends; None: pools and takeover-when-dead wait without end."""
+        """Return the latest end of the holder's session; None: pools and takeover-when-dead have no time limit."""
         since = self._patient_since
         return None if since is None or self._pool or self.needs_proof_of_death else since + self._max_wait_s
 
@@ -243,7 +243,7 @@ class InstanceClaim:
         return Wait(what=WaitsFor.INSTANCE_ID, since=since, detail=detail)
 
     def next_deadline(self) -> Instant | None:
-        """When the group is to be described."""
+        """Return the moment when the group is to be described."""
         return self._attempt.look_up_at if self.state is _S.LOOKING else None
 
     # ---- the join ----
@@ -271,7 +271,7 @@ class InstanceClaim:
         self._enter(_T.LOOKUP_NEEDED if has_to_choose else _T.JOIN_BEGINS)
 
     def joined(self) -> None:
-        """The coordinator accepted the member: from now on a newer one may replace it."""
+        """Note that the coordinator accepted the member: from now on a newer one may replace it."""
         self._attempt = _Attempt()
         self.age = Age.OLDER
         self._pool.forget_refusals()
@@ -383,7 +383,7 @@ class InstanceClaim:
         self.stale_holder = holder
 
     def _give_up_id(self) -> None:
-        """Another member holds the id of the pool: look for a free one."""
+        """Look for a free id of the pool: another member holds the chosen one."""
         if self.id is not None:
             self._pool.refuse(self.id)
         self.id = None
@@ -539,7 +539,7 @@ class InstanceClaim:
                 assert_never(event)
 
     def _described(self, event: GroupDescribed, own: str) -> Fatal | None:
-        """The group's members are known: choose an id of the pool, or the member to release."""
+        """Choose an id of the pool, or the member to release: the group's members are known now."""
         attempt, found = self._attempt, event.holders.get(self.id or "")
         attempt.has_seen_members = bool(event.holders)
         self._watch.described(event.holders, self._event.now)

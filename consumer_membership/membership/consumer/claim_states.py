@@ -32,7 +32,7 @@ class ClaimState(Enum):
     REFUSED = "REFUSED"
 
     def __str__(self) -> str:
-        """The bare name."""
+        """Return the bare name."""
         return self.value
 
 

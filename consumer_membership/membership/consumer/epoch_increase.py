@@ -44,7 +44,7 @@ class EpochState(Enum):
     REFUSED = "REFUSED"
 
     def __str__(self) -> str:
-        """The bare name."""
+        """Return the bare name."""
         return self.value
 
 
@@ -121,7 +121,7 @@ class EpochIncrease:
         return Heartbeat(member_id=self._temporary, member_epoch=LEAVE_EPOCH)
 
     def admitted(self, epoch: int) -> None:
-        """The coordinator has accepted the member's join, at this epoch."""
+        """Begin an increase if leases need it: the coordinator has accepted the member's join at this epoch."""
         if self._settings.is_static and self._settings.has_leases:
             self._joined_at = epoch
             self._temporary = self._new_member_id()
@@ -134,13 +134,13 @@ class EpochIncrease:
         return self.state is _S.WAITING
 
     def answered(self) -> None:
-        """The temporary member's heartbeat was accepted."""
+        """Continue after the coordinator accepted the temporary member's heartbeat."""
         self._machine.fire(_T.TEMPORARY_JOINED if self.state is _S.JOINING else _T.TEMPORARY_LEFT)
 
     def refused(self, event: HeartbeatRejected) -> None:
-        """The temporary member's heartbeat was refused, and a repetition does not help."""
+        """Continue after a refusal of the temporary member's heartbeat for which a repetition does not help."""
         if self.state is _S.LEAVING or event.verdict is Verdict.REJOIN:
-            # It is not in the group any more; or it is, because the response to its join was lost (before 4.2).
+            # It is not in the group any more; or it has joined, and the response to its join was lost (before 4.2).
             self.answered()
             return
         self._machine.fire(_T.TEMPORARY_REFUSED)
@@ -153,6 +153,6 @@ class EpochIncrease:
             self._event.emit(Warned(message=message))
 
     def end(self) -> None:
-        """The membership has ended."""
+        """End the increase, because the membership has ended."""
         if self.state is not _S.IDLE:
             self._machine.fire(_T.ENDED)

@@ -53,7 +53,7 @@ def announcement_partition(partitions: frozenset[TopicPartition]) -> TopicPartit
 
 
 def is_present(holder: Holder) -> bool:
-    """Whether this member holds its id now."""
+    """Return whether this member holds its id now."""
     return holder.member_epoch != LEAVE_STATIC_EPOCH
 
 

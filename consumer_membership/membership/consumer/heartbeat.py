@@ -70,7 +70,7 @@ class Heartbeats:
         return broker if configured is None else min(broker, configured)
 
     def spacing_s(self, now: Instant, *, holds: bool) -> float:
-        """Seconds from the sending of one heartbeat to the next; `holds`: whether the member has partitions."""
+        """Return the seconds between two heartbeats; `holds`: whether the member has partitions."""
         most_s = inf
         if not holds and self._waits_for_first_partition(now):
             most_s = QUICK_S
@@ -85,7 +85,7 @@ class Heartbeats:
         return now - self.joined_at < PATIENCE_INTERVALS * (self.broker_interval_s or DEFAULT_INTERVAL_S)
 
     def due_at(self, now: Instant, *, urgent: bool, holds: bool) -> Instant:
-        """When the next heartbeat may be sent; an urgent one waits for the backoff only."""
+        """Return the earliest moment of the next heartbeat; an urgent one waits for the backoff only."""
         if urgent or self._backoff.failures:
             return self._not_before
         return max(self._not_before, self._sent_at + self.spacing_s(now, holds=holds))
@@ -121,7 +121,7 @@ class Heartbeats:
         return bool(self._open_joins)
 
     def answered(self) -> None:
-        """The coordinator answered the heartbeat in flight, so it has also handled earlier joins."""
+        """Note that the coordinator answered the heartbeat in flight, so it has also handled earlier joins."""
         self._open_joins.clear()
 
     def not_sent(self, request_id: int) -> None:
@@ -147,7 +147,7 @@ class Heartbeats:
             self.broker_interval_s = interval_s
 
     def retry(self, now: Instant, *, after_backoff: bool) -> None:
-        """The heartbeat in flight did not bring the needed data: send a full one, after a backoff or now."""
+        """Send a full heartbeat, after a backoff or now: the one in flight did not return the needed data."""
         self.in_flight = None
         self._sent = _Sent()
         self._not_before = now + self._backoff.next_delay() if after_backoff else now
@@ -157,7 +157,7 @@ class Heartbeats:
         self._sent = _Sent()
 
     def forget(self) -> None:
-        """The membership ended: drop the heartbeat in flight, and send every field when a new one begins."""
+        """Drop the heartbeat in flight at the end of the membership; the next one sends every field."""
         self.in_flight = None
         self._sent = _Sent()
         self._backoff.reset()
@@ -174,7 +174,7 @@ class Heartbeats:
     # ---- what ----
 
     def has_sent_ownership(self, ownership_version: int) -> bool:
-        """Whether this version of the owned partitions was sent, as far as the member knows."""
+        """Return whether this version of the owned partitions was sent, as far as the member knows."""
         return self._sent.ownership_version == ownership_version
 
     def compose(
@@ -187,7 +187,7 @@ class Heartbeats:
         claims: Callable[[], Assignment],
         ownership_version: int,
     ) -> Heartbeat:
-        """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built).
+        """Return the next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built).
 
         `claims` gives the owned partitions; it is called only if they are to be sent.
         """

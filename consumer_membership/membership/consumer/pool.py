@@ -20,7 +20,7 @@ class Pool:
         self._refused: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether there is a pool at all."""
+        """Return whether there is a pool at all."""
         return bool(self._ids)
 
     def refuse(self, instance_id: str) -> None:

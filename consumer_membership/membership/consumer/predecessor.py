@@ -39,7 +39,7 @@ class PredecessorState(Enum):
     RELEASED = "RELEASED"
 
     def __str__(self) -> str:
-        """The bare name."""
+        """Return the bare name."""
         return self.value
 
 
@@ -117,7 +117,7 @@ class Predecessor:
         return True
 
     def next_deadline(self) -> Instant | None:
-        """When a member that holds partitions reads the announcement to it again."""
+        """Return the moment when a member that holds partitions reads the announcement to it again."""
         return self._read_at if self.state is _P.HOLDING and self._awaited is None else None
 
     # ---- events ----

@@ -181,11 +181,11 @@ class ConsumerProtocol:
         return self.claim.session.timeout_s or DEFAULT_SESSION_S
 
     def ignores(self, event: GroupEvent) -> bool:
-        """Whether the state drops this event unread."""
+        """Return whether the state drops this event unread."""
         return self.state in IGNORED.get(type(event), ())
 
     def refused_join(self, event: GroupEvent) -> BrokerError | None:
-        """The error with which the coordinator refuses this member's join; None: the event is not such a refusal."""
+        """Return the error with which the coordinator refuses this member's join; None for other events."""
         if not isinstance(event, ev.HeartbeatRejected) or event.request_id != self.heartbeats.in_flight:
             return None
         is_join = self.state is _S.JOINING and self.member_epoch == JOIN_EPOCH and self.claim.release is None
@@ -263,7 +263,7 @@ class ConsumerProtocol:
         self._fire(trigger, reason)
 
     def handed_over(self, reason: str) -> None:
-        """The instance id is released for the successor: wait until that has joined."""
+        """Wait until the successor has joined, for which the instance id is released."""
         self._leave_backoff.reset()
         self.member_epoch = JOIN_EPOCH
         self.claim.predecessor.released()
@@ -284,7 +284,7 @@ class ConsumerProtocol:
             self.heartbeats.wait(wait_until)
 
     def _fence_ends_at(self) -> Instant | None:
-        """Until when a fenced member sends nothing; None: it joins at once."""
+        """Return until when a fenced member sends nothing; None: it joins at once."""
         is_static = self._settings.is_static
         if self._fences.failures >= FENCES_BEFORE_NEW_ID and not is_static:
             self._take_new_id()
@@ -335,7 +335,7 @@ class ConsumerProtocol:
         self.epoch_increase.end()
 
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:
-        """The heartbeat that ends the membership (KIP-1092): -2 lets a static member return to its partitions."""
+        """Return the heartbeat that ends the membership (KIP-1092); -2 lets a static member keep its partitions."""
         stays = self._settings.is_static and option is not LeaveOption.LEAVE
         return Heartbeat(
             member_id=self.member_id,
@@ -438,7 +438,7 @@ class ConsumerProtocol:
         self._event.emit(order)
 
     def next_deadline(self) -> Instant | None:
-        """When the next heartbeat is due, or a pool's member checks again for a free id."""
+        """Return the moment when the next heartbeat is due, or a pool's member checks again for a free id."""
         moments: list[Instant | None] = []
         if self.state is _S.JOINING and self._coordinator.is_known:
             moments += [self.claim.next_deadline(), self.claim.successor.next_deadline()]
@@ -547,7 +547,7 @@ class ConsumerProtocol:
         return None
 
     def _was_on_behalf(self) -> bool:
-        """Whether the answered heartbeat was another member's: the holder's, or the temporary member's."""
+        """Return whether the answered heartbeat was another member's: the holder's, or the temporary member's."""
         if self.claim.release is not None:
             self.claim.released()
         elif self.epoch_increase.heartbeat is not None:
@@ -653,7 +653,7 @@ class ConsumerProtocol:
         return self._on_error(event)
 
     def _on_release_refused(self, event: ev.HeartbeatRejected) -> MembershipEnd | None:
-        """The release of the holder was refused, and no retry changes that."""
+        """Handle a refused release of the holder, for which no retry helps."""
         if event.verdict in (Verdict.REJOIN, Verdict.GROUP_GONE):
             # The coordinator does not know the stale member (any more): nothing keeps this member from joining.
             self.claim.released()
@@ -729,7 +729,7 @@ class ConsumerProtocol:
         return None
 
     def _may_be_counted_already(self, error: BrokerError) -> bool:
-        """Whether a full group that refuses this static member may already count it, under an older member id."""
+        """Return whether the full group that refuses this static member may count it under an older member id."""
         is_join = self.state is _S.JOINING and self._settings.is_static
         return is_join and error.code == GROUP_FULL_CODE and self.claim.look_up_former_member(error)
 

@@ -58,7 +58,7 @@ class ReleaseWatch:
             self._holders, self._changed_at = holders, now
 
     def next_at(self, now: Instant, *, expected_since: Instant | None = None) -> Instant:
-        """When to describe the group again; spread by a fifth to either side, so that waiting members take turns.
+        """Return the moment of the next description, spread by a fifth to either side, so that members take turns.
 
         `expected_since`: since when the holder to which this member announced itself may release its id. The next
         request then follows soon, but not before a pause of one round trip.

@@ -59,7 +59,7 @@ class SuccessorState(Enum):
     REFUSED = "REFUSED"
 
     def __str__(self) -> str:
-        """The bare name."""
+        """Return the bare name."""
         return self.value
 
 
@@ -163,14 +163,14 @@ class Successor:
         return self._announced_at if self.state in (_S.ANNOUNCED, _S.WRITING) else None
 
     def waits_for_release_since(self, since: Instant) -> Instant | None:
-        """Since when the holder should have released its id; None: not yet. `since`: when the claim began to wait."""
+        """Return since when the holder should have released its id (None: not yet); the claim waits since `since`."""
         if not self.is_active:
             return since
         announced_at = self._announced_since
         return None if announced_at is None else max(since, announced_at + self._settings.drain_timeout_s)
 
     def next_deadline(self) -> Instant | None:
-        """When the next request is due."""
+        """Return the moment when the next request is due."""
         is_due = self.state in (_S.READING, _S.WRITING) and self._awaited is None
         return self._due_at if is_due or self.state is _S.ANNOUNCED else None
 
