@@ -243,7 +243,7 @@ class UnfinishedOffsets:
         return True
 
     def _is_rewritten(self, offset: int, leader_epoch: int | None) -> bool:
-        """Whether the log was truncated and written again since the earlier owner received its last record.
+        """Return whether the log was truncated and written again since the earlier owner received its last record.
 
         Leader epochs never decrease along a log, so a record that lies below the last record of the earlier owner and
         has a higher epoch was written later.
@@ -286,7 +286,7 @@ class UnfinishedOffsets:
     # ---- leader epochs ----
 
     def _highest_epoch(self) -> int | None:
-        """The leader epoch that no record below `high` exceeds; None if unknown."""
+        """Return the leader epoch that no record below `high` exceeds; None if unknown."""
         if self._earlier is None:
             return self._leader_epoch
         if self._earlier.leader_epoch is None:
@@ -294,7 +294,7 @@ class UnfinishedOffsets:
         return max(self._earlier.leader_epoch, _UNKNOWN if self._leader_epoch is None else self._leader_epoch)
 
     def _epoch_before_base(self) -> int | None:
-        """The leader epoch of the last record before `base`, by which the next owner detects a truncation (KIP-320)."""
+        """Return the leader epoch of the last record before `base`: it shows the next owner a truncation (KIP-320)."""
         while len(self._epoch_starts) > 1 and self._epoch_starts[1][0] < self._base:
             del self._epoch_starts[0]
         return self._epoch_starts[0][1]
