@@ -84,7 +84,7 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 
 def to_format(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
-    """Convert records to the format that a sink asked for; for messages, return the list itself.
+    """Convert records to the format that a sink requires; for messages, return the list itself.
 
     `messages` must not contain events (errors, ends of partitions). `runs` are their offset ranges, if they are known
     (`runs_of`); then columns are made without reading each record.

@@ -89,7 +89,7 @@ class Checkpoint:
 class PlannedBatch:
     """A batch of the offset log with offsets of `kafka-group`, and the text that spark-sql-kafka would have written.
 
-    `initial` has the start of the batch, by the number of the source, if Spark would ask the source for it.
+    `initial` has the start of the batch, by the number of the source, if Spark would request it from the source.
     """
 
     batch_id: int

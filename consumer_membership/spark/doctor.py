@@ -70,8 +70,8 @@ def check(
 ) -> Diagnosis:
     """Find the problems that a job with these members would have in the session, in its tasks, and with the brokers.
 
-    Only the arguments that you give are checked: without `config`, `topics` and `group`, nothing of Kafka; without
-    `sink`, not whether it can be sent to the tasks.
+    Only the arguments that you give are checked: without `config`, `topics` and `group`, nothing in Kafka is checked;
+    without `sink`, its transfer to the tasks is not checked.
 
     Args:
         spark: The session that is to run the job.

@@ -40,7 +40,7 @@ from consumer_membership.spark.plan import MemberPlan, cluster_config, has_lease
 _log = logging.getLogger("consumer_membership.spark")
 
 #: The sink is called only if the coordinator has confirmed the member within this time. A member that was stopped or
-#: cut off for longer asks the coordinator first.
+#: cut off for longer first requests a confirmation.
 CONFIRMED_S = 2.0
 #: The errors of a static member that was replaced by another member, or was removed.
 REPLACED = frozenset(
@@ -159,7 +159,8 @@ class Handover:
             partitions with its next poll, and joins again.
 
         Raises:
-            SinkError: the sink raised an exception, or took longer than `sink_timeout_s`, as often as it may.
+            SinkError: the sink raised an exception, or took longer than `sink_timeout_s`, as often as `sink_attempts`
+                allows.
             FencedError: the member was replaced, or the sink rejected a member that was never out of its group.
             TransportError: the coordinator neither confirmed nor refused the member.
         """
@@ -397,7 +398,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class _Ownership:
-    """The `TaskOwnership` of one batch: asks the coordinator about the member."""
+    """The `TaskOwnership` of one batch, with confirmations from the coordinator."""
 
     consumer: Consumer
     ranges: Sequence[OffsetRange]

@@ -32,7 +32,7 @@ _log = logging.getLogger("consumer_membership.spark")
 
 _POLL_S = 0.2
 _CHECK_EVERY_S = 0.02
-#: How often the coordinator is asked for the target assignment.
+#: How often the target assignment is requested from the coordinator.
 _DESCRIBE_S = 0.5
 _REQUEST_S = 30.0
 _RIGHT_MISSING = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})

@@ -26,7 +26,8 @@ _log = logging.getLogger("consumer_membership.spark")
 
 BatchT = TypeVar("BatchT")
 
-#: How long a batch waits for locked fences before it asks the coordinator whether it may end the session with the lock.
+#: How long a batch waits for locked fences before it requests the coordinator's confirmation, with which it may end the
+#: session that holds them.
 _POLITE_S = 1.0
 #: The timeout of the driver's check before a job starts.
 _CHECK_S = 5
@@ -49,8 +50,8 @@ class PostgresSink(Generic[BatchT]):
     `forget`.
 
     An attempt that was stopped and continues gets a `FencedError`, and writes nothing. While it is stopped, it does not
-    block its replacement: the replacement asks the coordinator for a confirmation, and then ends the session that holds
-    the fences. For this, both need the same role, or the replacement needs `pg_signal_backend`. Otherwise the
+    block its replacement: the replacement requests a confirmation from the coordinator, and then ends the session that
+    holds the fences. For this, both need the same role, or the replacement needs `pg_signal_backend`. Otherwise the
     replacement waits until PostgreSQL ends the session, `idle_timeout_s` after its last statement; during a COPY there
     is no such timeout.
 

@@ -5,7 +5,7 @@ In the checkpoint, they are JSON:
     {"version": 1, "group": "billing", "topicIds": {"orders": "..."}, "offsets": {"orders": {"0": 17}}}
 
 The ids distinguish a topic from a later one with its name; older checkpoints have no ids. The first batch also has its
-start (`start`), because Spark asks the source again when it repeats that batch. Offsets of spark-sql-kafka,
+start (`start`), because Spark requests the start again when it repeats that batch. Offsets of spark-sql-kafka,
 `{"orders": {"0": 17}}`, can be read also, so a query may continue from a checkpoint of spark-sql-kafka.
 
 Spark compares offsets as text, so topics and partitions are always in the same order.

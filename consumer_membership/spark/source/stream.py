@@ -70,7 +70,7 @@ class GroupStream:
         #: The end of all batches of `Trigger.AvailableNow`.
         self._last_ends: OffsetsByPartition | None = None
         self._planned_at = monotonic()
-        #: Spark asks up to a hundred times a second, also while a topic or every broker is away.
+        #: Spark sends up to a hundred requests a second, also while a topic or every broker is away.
         self._ends_log = FailureLog(f"Group {self._group}: no new batch: looking up the ends of its partitions", _log)
 
     # ---- Spark's requests --------------------------------------------------------------------------------------------
