@@ -14,7 +14,7 @@ from consumer_membership.types import Instant
 
 
 class Identified(Protocol):
-    """Has the identity with which the member fetches and commits; its protocol is one."""
+    """The object that has the identity with which the member fetches and commits: its protocol."""
 
     @property
     def identity(self) -> CommitIdentity:

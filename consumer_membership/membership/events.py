@@ -115,7 +115,7 @@ class StepFinished:
 class PositionsReported:
     """The answer to `CollectPositions`: the consumed positions that are not committed yet.
 
-    `until_next_record`: there are none, and there will be none before another record is delivered. False if the
+    `until_next_record`: every position is committed, and that stays so until another record is delivered. False if the
     application stores offsets itself.
     """
 

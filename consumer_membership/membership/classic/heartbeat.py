@@ -180,7 +180,7 @@ class ClassicHeartbeats:
         self._not_before = now + self._backoff.next_delay()
 
     def send_now(self) -> None:
-        """Send the next heartbeat at once, because its response has news; a backoff still counts."""
+        """Send the next heartbeat at once, because its response has new information; a backoff still counts."""
         self._is_urgent = True
 
     def search_again(self, now: Instant) -> None:

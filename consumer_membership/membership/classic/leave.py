@@ -56,14 +56,14 @@ class ClassicLeave:
         self._event.emit(order)
 
     def answered(self, event: ClassicLeft) -> Left | None:
-        """Return the end of the membership, if the leave was answered; None: another request was."""
+        """Return the end of the membership if this is the response to the leave; None: it is to another request."""
         if event.request_id != self._leave.request:
             return None
         outcome = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
         return Left(f"the coordinator {outcome}")
 
     def unanswered(self, request_id: int, reason: str) -> Left | None:
-        """Return the end of the membership, if the leave has no response; None: another request has none."""
+        """Return the end of the membership if the leave got no response; None: it was another request."""
         if request_id != self._leave.request:
             return None
         return Left(

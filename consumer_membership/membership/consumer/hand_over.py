@@ -39,7 +39,7 @@ from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, Holder, T
 
 #: The helper group of a group is named after it, with this suffix.
 HELPER_SUFFIX = ".hand-over"
-#: The interval at which a holder reads its announcement; no partition stalls meanwhile, because the holder goes on.
+#: The interval at which a holder reads its announcement; no partition stalls meanwhile, because the holder continues.
 READ_EVERY_S = 1.0
 #: How long a predecessor leaves its released id to the successor. The successor describes the group every few
 #: milliseconds, so it needs this time only if its process pauses or its connection is lost. If the predecessor took the

@@ -107,7 +107,7 @@ class Heartbeats:
     # ---- sending and its outcomes ----
 
     def sending(self, request_id: int, now: Instant, *, is_join: bool = False) -> None:
-        """Note that an ordinary heartbeat goes out under this number."""
+        """Note that an ordinary heartbeat is sent under this number."""
         self.in_flight = request_id
         if is_join:
             self._open_joins.add(request_id)
@@ -129,7 +129,7 @@ class Heartbeats:
         self._open_joins.discard(request_id)
 
     def begin_membership(self, now: Instant) -> bool:
-        """Note that the coordinator counts the member; return whether this is news."""
+        """Note that the coordinator has accepted the member; return whether that is new."""
         if self.joined_at is not None:
             return False
         self.joined_at = now
