@@ -98,16 +98,16 @@ BUGS: Mapping[str, Planted] = {
     "start-after-the-committed-offset": _in(
         "membership.reconciler",
         (
-            "self._offsets = {partition: offsets[partition] for partition in asked}",
-            "self._offsets = {partition: offsets[partition] + (offsets[partition] > 0) for partition in asked}",
+            "self._offsets = {partition: offsets[partition] for partition in requested}",
+            "self._offsets = {partition: offsets[partition] + (offsets[partition] > 0) for partition in requested}",
         ),
         finds=[_R.SKIPPED, _R.LOST],
     ),
     "start-before-the-committed-offset": _in(
         "membership.reconciler",
         (
-            "self._offsets = {partition: offsets[partition] for partition in asked}",
-            "self._offsets = {partition: max(0, offsets[partition] - 1) for partition in asked}",
+            "self._offsets = {partition: offsets[partition] for partition in requested}",
+            "self._offsets = {partition: max(0, offsets[partition] - 1) for partition in requested}",
         ),
         finds=[_R.REPEATED],
     ),
@@ -118,7 +118,7 @@ BUGS: Mapping[str, Planted] = {
             (
                 "self._event.emit(RevokePartitions(attempt=self.attempt, partitions=self._names_of_revoking()))\n"
                 "                if not self.is_leaving:\n"
-                "                    self._take_away()\n"
+                "                    self._remove()\n"
                 "                    self._move_on()"
             ),
         ),
@@ -301,8 +301,8 @@ BUGS: Mapping[str, Planted] = {
     "classic-start-before-the-committed-offset": _in(
         "membership.reconciler",
         (
-            "self._offsets = {partition: offsets[partition] for partition in asked}",
-            "self._offsets = {partition: max(0, offsets[partition] - 1) for partition in asked}",
+            "self._offsets = {partition: offsets[partition] for partition in requested}",
+            "self._offsets = {partition: max(0, offsets[partition] - 1) for partition in requested}",
         ),
         finds=[_R.REPEATED],
         protocol="classic",

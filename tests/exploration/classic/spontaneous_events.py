@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from consumer_membership.testing.coordinators.classic.coordinator import ClassicCoordinator
 from consumer_membership.testing.coordinators.classic.group import InitialDelay, Timer, TimerKind
-from consumer_membership.testing.coordinators.classic.roster import ClassicMember, GroupRecord
+from consumer_membership.testing.coordinators.classic.roster import ClassicMember, StoredGroup
 from consumer_membership.testing.coordinators.exchanges import Released
 from tests.exploration.cluster import GROUP, NO_RECEIVER, TO_COME, Address, SpontaneousEvent, SpontaneousEvents
 
@@ -54,7 +54,7 @@ class ClassicEvents(SpontaneousEvents):
         """Rewrite all times to canonical values."""
         group = coordinator.groups[GROUP]
         if not self.may_move:
-            group.written = GroupRecord()
+            group.written = StoredGroup()
         group.join_ends_at = None if group.join_ends_at is None else TO_COME
         group.sync_ends_at = None if group.sync_ends_at is None else TO_COME
         group.initial_delay = None if group.initial_delay is None else InitialDelay(0.0, TO_COME)

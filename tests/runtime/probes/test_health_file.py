@@ -30,7 +30,7 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.report import ProcessReport
 from consumer_membership.runtime.probes.health_file import HealthFile
 try:
-    HealthFile(sys.argv[1]).beat(ProcessReport(process=1, at=1.0, written_at=1.0, consumers=()))
+    HealthFile(sys.argv[1]).write(ProcessReport(process=1, at=1.0, written_at=1.0, consumers=()))
 except ConfigurationError as error:
     print(error)
 """

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple, assert_never
 
 from consumer_membership.testing.coordinators import rules as code
-from consumer_membership.testing.coordinators.classic.roster import ClassicMember, GroupRecord, Roster
+from consumer_membership.testing.coordinators.classic.roster import ClassicMember, Roster, StoredGroup
 from consumer_membership.testing.coordinators.exchanges import (
     Answer,
     ClassicHeartbeat,
@@ -92,7 +92,7 @@ class ClassicGroup:
     sync_ends_at: Instant | None = None
     pending_sync: set[str] = field(default_factory=set)
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    written: GroupRecord = field(default_factory=GroupRecord)
+    written: StoredGroup = field(default_factory=StoredGroup)
     ids_made: int = 0
     released: list[Released] = field(default_factory=list)
     happened: list[JournalEntry] = field(default_factory=list)
@@ -358,7 +358,7 @@ class ClassicGroup:
 
     def write(self) -> None:
         """Write the current members and generation to the log, from which the next coordinator loads the group."""
-        self.written = GroupRecord.of(self.roster, self.generation, self.assignor)
+        self.written = StoredGroup.of(self.roster, self.generation, self.assignor)
 
     def unload(self) -> None:
         """Make the group dead, as the broker is no longer its coordinator; waiting requests get NOT_COORDINATOR."""

@@ -182,7 +182,7 @@ class Roster:
         return (members, frozenset(self.pending.items()), self.leader_id, self.protocol_type)
 
 
-class MemberRecord(NamedTuple):
+class StoredMember(NamedTuple):
     """A member in the record; `offers` has only the offer for the selected assignor."""
 
     member_id: str
@@ -194,20 +194,20 @@ class MemberRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord:
+class StoredGroup:
     """The record of a group in the log; the defaults describe a group that was just created."""
 
     generation: int = 0
     assignor: str | None = None
     protocol_type: str | None = None
     leader_id: str | None = None
-    members: tuple[MemberRecord, ...] = ()
+    members: tuple[StoredMember, ...] = ()
 
     @classmethod
-    def of(cls, roster: Roster, generation: int, assignor: str | None) -> GroupRecord:
+    def of(cls, roster: Roster, generation: int, assignor: str | None) -> StoredGroup:
         """Return the record of a group's current state."""
         members = tuple(
-            MemberRecord(
+            StoredMember(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 offers=tuple(offer for offer in member.offers if offer.assignor == assignor),
