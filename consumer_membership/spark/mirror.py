@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
@@ -25,11 +25,12 @@ from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.arguments import check_config, context_of
+from consumer_membership.spark.query_listener import progress_listener, remove_listener
 from consumer_membership.types import CONFLICT_CODE, GROUP_NOT_FOUND_CODE, UNSUPPORTED_VERSION_CODE, BrokerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _LOG = logging.getLogger("consumer_membership.spark.mirror")
 
@@ -105,7 +106,7 @@ class OffsetMirror:
         check_config(config or {}, owned=_OWNED)
         self._groups = {query: _MirroredGroup(query, group, config or {}) for query, group in _checked(group_ids)}
         self._spark = spark
-        self._listener = _listener(self._progressed)
+        self._listener = progress_listener(self._progressed)
         spark.streams.addListener(self._listener)
 
     def state(self, query: str) -> MirrorState:
@@ -120,7 +121,7 @@ class OffsetMirror:
 
     def close(self) -> None:
         """Commit the last offsets, leave the groups, and stop listening. A second call has no effect."""
-        self._spark.streams.removeListener(self._listener)
+        remove_listener(self._spark.streams, self._listener)
         for group in self._groups.values():
             group.end()
         for group in self._groups.values():
@@ -307,26 +308,3 @@ def _with_remedy(error: KafkaError, cause: BrokerError | None) -> str:
 def _pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     """Pause all partitions, because the member reads nothing."""
     consumer.pause(partitions)
-
-
-def _listener(progressed: Callable[[Any], None]) -> Any:  # noqa: ANN401
-    """Create a listener class with the installed pyspark; it only forwards events, because Spark waits for it."""
-    from pyspark.sql.streaming.listener import StreamingQueryListener
-
-    class Listener(StreamingQueryListener):
-        """Forwards the progress of queries."""
-
-        def onQueryStarted(self, event: object) -> None:
-            """Do nothing: the first batch has the query's position."""
-
-        def onQueryProgress(self, event: QueryProgressEvent) -> None:
-            """Forward the end of a finished batch, which is in the checkpoint now."""
-            progressed(event.progress)
-
-        def onQueryIdle(self, event: object) -> None:
-            """Do nothing: there are no new records."""
-
-        def onQueryTerminated(self, event: object) -> None:
-            """Do nothing: the member stays until the mirror is closed, and the query may be started again."""
-
-    return Listener()

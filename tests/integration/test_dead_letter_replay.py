@@ -27,7 +27,7 @@ from consumer_membership.processing.dead_letters import TopicDeadLetters
 from consumer_membership.types import OffsetAndMetadata
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
-from tests.support.kafka import appended, create_topic, produce, read_committed, unique
+from tests.support.kafka import appended, create_topic, produce, read_committed, unique, wait_for_end_of_transactions
 from tests.support.versions import NEWEST
 from tests.support.waiting import PATIENCE_S
 
@@ -100,8 +100,10 @@ class Environment:
             return replay.run(is_dry_run=is_dry_run)
 
     def values(self, topic: str | None = None) -> Counter[bytes | str | None]:
-        """Return how often readers of committed records see each value."""
-        return Counter(message.value() for message in read_committed(self.servers, topic or self.original))
+        """Return how often readers of committed records see each value, when no transaction is open."""
+        name = topic or self.original
+        wait_for_end_of_transactions(self.servers, name)
+        return Counter(message.value() for message in read_committed(self.servers, name))
 
 
 @pytest.fixture

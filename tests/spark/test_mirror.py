@@ -30,39 +30,42 @@ from tests.support.waiting import PATIENCE_S, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def progress_fields(*sources: tuple[str, object]) -> dict[str, object]:
+    """The JSON fields of Spark's progress of one batch, by its sources: description and end."""
+    return {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "runId": "00000000-0000-0000-0000-000000000002",
+        "name": "q",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "batchId": 3,
+        "batchDuration": 1,
+        "durationMs": {},
+        "eventTime": {},
+        "stateOperators": [],
+        "sources": [
+            {
+                "description": description,
+                "startOffset": None,
+                "endOffset": end,
+                "latestOffset": None,
+                "numInputRows": 1,
+                "inputRowsPerSecond": 1.0,
+                "processedRowsPerSecond": 1.0,
+                "metrics": {},
+            }
+            for description, end in sources
+        ],
+        "sink": {"description": "noop", "numOutputRows": -1, "metrics": {}},
+        "numInputRows": 1,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+        "observedMetrics": {},
+    }
+
+
 def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
     """Spark's progress of one batch, by its sources: description and end."""
-    return StreamingQueryProgress.fromJson(
-        {
-            "id": "00000000-0000-0000-0000-000000000001",
-            "runId": "00000000-0000-0000-0000-000000000002",
-            "name": "q",
-            "timestamp": "2026-01-01T00:00:00.000Z",
-            "batchId": 3,
-            "batchDuration": 1,
-            "durationMs": {},
-            "eventTime": {},
-            "stateOperators": [],
-            "sources": [
-                {
-                    "description": description,
-                    "startOffset": None,
-                    "endOffset": end,
-                    "latestOffset": None,
-                    "numInputRows": 1,
-                    "inputRowsPerSecond": 1.0,
-                    "processedRowsPerSecond": 1.0,
-                    "metrics": {},
-                }
-                for description, end in sources
-            ],
-            "sink": {"description": "noop", "numOutputRows": -1, "metrics": {}},
-            "numInputRows": 1,
-            "inputRowsPerSecond": 1.0,
-            "processedRowsPerSecond": 1.0,
-            "observedMetrics": {},
-        }
-    )
+    return StreamingQueryProgress.fromJson(progress_fields(*sources))
 
 
 # ---- what is read of the progress ------------------------------------------------------------------------------------
@@ -231,6 +234,28 @@ def test_mirror_that_cannot_join_reports_a_remedy_for_its_user(
     assert "group.instance.id" not in refused + taken
 
 
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Kill the process after a failure: its server would keep the port of all further tests."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def test_listener_is_removed_while_an_event_arrives() -> None:
+    """The removal of a session's last listener ends, and the listener receives the events that were on their way."""
+    command = [sys.executable, "-m", "tests.spark.listener_removal"]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    with (
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process,
+        killed_at_the_end(process),
+    ):
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, output) == (0, "1\n")
+
+
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[2]", f"{CONNECT}local[2]"])
@@ -246,6 +271,7 @@ def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) 
     with (
         port_of_own_servers() if master.startswith(CONNECT) else nullcontext(),
         subprocess.Popen(command, cwd=tmp_path, env=its, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as query,
+        killed_at_the_end(query),
     ):
         assert query.stdin is not None
         assert query.stdout is not None
