@@ -38,11 +38,11 @@ class _Step(NamedTuple):
     partition: TopicPartition | None
 
 
-def bring_home(holdings: Holdings) -> None:
+def return_to_owners(holdings: Holdings) -> None:
     """Return partitions home until no cycle is left or the limit is reached; loads may only be exchanged."""
     effort = _EFFORT
     while effort > 0:
-        search = _Circle(holdings, effort)
+        search = _CycleSearch(holdings, effort)
         circle = search.find()
         effort = search.effort
         for partition, taker in circle:
@@ -51,7 +51,7 @@ def bring_home(holdings: Holdings) -> None:
             return
 
 
-class _Circle:
+class _CycleSearch:
     """A search for one cycle that returns more partitions home than it takes away."""
 
     def __init__(self, holdings: Holdings, effort: int) -> None:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from consumer_membership.assignors.holdings import OWNER_COST, RACK_COST, Holdings, Kind
 from consumer_membership.assignors.racks import Racks
-from consumer_membership.assignors.returns import bring_home
+from consumer_membership.assignors.returns import return_to_owners
 from consumer_membership.types import TopicPartition
 
 
@@ -40,9 +40,9 @@ def balanced(
     """Return each member's partitions: all of `partitions`; each topic in `interests` has some."""
     holdings = Holdings(partitions, interests, owned, racks)
     _deal(holdings)
-    _spill(holdings)
+    _move_directly(holdings)
     _level(holdings)
-    bring_home(holdings)
+    return_to_owners(holdings)
     return holdings.assignment()
 
 
@@ -64,7 +64,7 @@ def _deal(holdings: Holdings) -> None:
         left = [partition for partition in left if partition not in holdings.holders]
 
 
-def _spill(holdings: Holdings) -> None:
+def _move_directly(holdings: Holdings) -> None:
     """Move directly from the highest to the lowest load where possible: many moves at a low cost."""
     takers = _Takers(holdings, is_nearby=True)
     places, loads = holdings.members, holdings.loads

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from consumer_membership.assignors.holdings import Holdings
 from consumer_membership.assignors.racks import Racks
-from consumer_membership.assignors.returns import bring_home
+from consumer_membership.assignors.returns import return_to_owners
 from consumer_membership.types import TopicPartition
 
 
@@ -39,7 +39,7 @@ def by_quota(
     for member, some in quotas.assignment.items():
         for partition in some:
             holdings.give(partition, member)
-    bring_home(holdings)
+    return_to_owners(holdings)
     return holdings.assignment()
 
 

@@ -70,22 +70,22 @@ def _fitting(
 ) -> tuple[tuple[GroupProtocol, ...], str]:
     """Return the protocols that this configuration allows, and the reason."""
     own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
-    needy = _needs_consumer(given)
+    required_key = _needs_consumer(given)
     if wanted == (_CLASSIC,):
-        if needy is not None:
-            raise _conflict(given, needy, "set group.protocol to consumer or auto")
+        if required_key is not None:
+            raise _conflict(given, required_key, "set group.protocol to consumer or auto")
         return wanted, "group.protocol=classic"
     if wanted == (_CONSUMER,):
         return wanted, "group.protocol=consumer"
     if own is not None:
-        if needy is not None:
+        if required_key is not None:
             remedy = (
                 f"remove the assignor {own!r} from {_STRATEGY}, because custom assignors run in classic groups only"
             )
-            raise _conflict(given, needy, remedy)
+            raise _conflict(given, required_key, remedy)
         return (_CLASSIC,), f"group.protocol=auto; the assignor {own!r} of {_STRATEGY} runs in classic groups only"
-    if needy is not None:
-        return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
+    if required_key is not None:
+        return (_CONSUMER,), f"group.protocol=auto; {required_key} works in groups of the consumer protocol only"
     if given.get(_BLACKLIST):
         reason = f"brokers resolve patterns and do not know {_BLACKLIST}"
         return (_CLASSIC,), f"group.protocol=auto; {reason}"
@@ -105,11 +105,11 @@ def _alternative(given: Mapping[str, object], wanted: tuple[GroupProtocol, ...],
         if own is None and given.get(_BLACKLIST):
             left_out = f"remove {_BLACKLIST}={_shown(given[_BLACKLIST])}, which brokers do not know"
         return _joined(left_out, auto, "to use the consumer protocol if the group uses it")
-    needy = _needs_consumer(given)
+    required_key = _needs_consumer(given)
     left_out = (
-        f"remove {needy}={_shown(given[needy])}, which needs the consumer protocol, and set a "
+        f"remove {required_key}={_shown(given[required_key])}, which needs the consumer protocol, and set a "
         "different group.instance.id in each process"
-        if needy
+        if required_key
         else ""
     )
     return _joined(left_out, auto, "to use the classic protocol if the consumer protocol is not available")

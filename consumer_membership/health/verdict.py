@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # few consumers have a processor
 _S = MemberState
 
 #: The states in which each heartbeat response confirms the membership.
-_IN_TOUCH = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
+_CONFIRMED_STATES = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
 #: How long the search for the coordinator may take before the brokers count as unreachable, in seconds.
 SEARCH_S = 5.0
 #: A silence is this many heartbeat intervals without a response, and at least this many seconds.
@@ -182,7 +182,7 @@ def health_of(now: Instant, of: Circumstances) -> Health:
 def is_silent(now: Instant, view: MembershipView) -> bool:
     """Return whether a member in its group has received no heartbeat response for too long."""
     last_heartbeat_at = view.last_heartbeat_at
-    if last_heartbeat_at is None or view.state not in _IN_TOUCH:
+    if last_heartbeat_at is None or view.state not in _CONFIRMED_STATES:
         return False
     return now - last_heartbeat_at >= max(
         SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S)
@@ -265,7 +265,7 @@ def _missed_since(view: MembershipView) -> Instant | None:
     missing since the next heartbeat's response was due.
     """
     since, last_heartbeat_at = view.waits_since, view.last_heartbeat_at
-    if since is None or last_heartbeat_at is None or view.state not in _IN_TOUCH:
+    if since is None or last_heartbeat_at is None or view.state not in _CONFIRMED_STATES:
         return since
     return min(since, last_heartbeat_at + (view.heartbeat_interval_s or ASSUMED_HEARTBEAT_INTERVAL_S))
 

@@ -182,7 +182,7 @@ class RangeReading:
         #: The ranges that are not read to their end.
         self._open = set(self._ranges)
         #: librdkafka's last error, for messages only: librdkafka retries automatically.
-        self._complaint = ""
+        self._last_error = ""
         self._consumer = LibrdkafkaConsumer({**config, "error_cb": self._note_complaint})
         self._consumer.assign([TopicPartition(each.topic, each.partition, each.first) for each in share])
 
@@ -209,7 +209,7 @@ class RangeReading:
                 self._check_ranges()
                 checked_at = monotonic()
             if now - received_at > self._timeout_s:
-                self._give_up(f"no record arrived for {self._timeout_s:g} s", self._complaint)
+                self._give_up(f"no record arrived for {self._timeout_s:g} s", self._last_error)
 
     @property
     def _left(self) -> int:
@@ -248,7 +248,7 @@ class RangeReading:
         if error is None:
             return
         if topic is None or partition is None or (topic, partition) not in self._ranges:
-            self._complaint = error.str()
+            self._last_error = error.str()
             return
         if error.code() == _EOF:
             # After compacted records or transaction markers, there is no record at the last offset.
@@ -275,7 +275,7 @@ class RangeReading:
                 cause = "the topic was deleted during the read"
                 self._lose(partition, self._ranges[partition].end, cause, failed.args[0].str())
                 return True
-            self._complaint = failed.args[0].str()
+            self._last_error = failed.args[0].str()
             return False
         present = f"the log now starts at offset {low} and ends at offset {high}"
         if high < self._ranges[partition].end:
@@ -303,4 +303,4 @@ class RangeReading:
         raise DrainError(f"{named}: {cause}{': ' if detail else ''}{detail}")
 
     def _note_complaint(self, error: KafkaError) -> None:
-        self._complaint = error.str()
+        self._last_error = error.str()

@@ -81,7 +81,7 @@ class ReaderMember:
         self._is_over = threading.Event()
         #: The error that ended polling, and the last error event.
         self._refusal: Exception | None = None
-        self._complaint: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         self._thread = threading.Thread(target=self._poll, name=f"consumer_membership-{instance_id}", daemon=True)
 
     def join(self, topics: Sequence[str], timeout_s: float) -> dict[Partition, int]:
@@ -114,7 +114,7 @@ class ReaderMember:
             raise TransportError(
                 f"the reader of group {self._group!r} has no partition of {', '.join(topics)} after "
                 f"{timeout_s:g} s: it is {view.state} and waits for {view.waits_for_text or 'nothing'}"
-                f"{f'; {self._complaint.str()}' if self._complaint else ''}"
+                f"{f'; {self._last_error.str()}' if self._last_error else ''}"
             )
         return _owned(view)
 
@@ -134,10 +134,10 @@ class ReaderMember:
             cause = self._refusal or view.last_error
             code = view.last_error.code if view.last_error else -1
             raise FatalGroupError(f"the coordinator refused the reader of group {self._group!r}: {cause}", code)
-        if self._complaint is not None and self._complaint.code() in _RIGHT_MISSING:
+        if self._last_error is not None and self._last_error.code() in _RIGHT_MISSING:
             # A member retries until the ACL is granted, but a caller that waits for the read needs an error.
-            text = f"the reader of group {self._group!r} is not authorized: {self._complaint.str()}; grant it READ"
-            raise GroupError(text, self._complaint.code())
+            text = f"the reader of group {self._group!r} is not authorized: {self._last_error.str()}; grant it READ"
+            raise GroupError(text, self._last_error.code())
         return view
 
     def _is_more_to_come(self, view: MembershipView) -> bool:
@@ -228,9 +228,9 @@ class ReaderMember:
             error = None if event is None else event.error()
             if error is not None:
                 # The error that ended the membership arrives every second; it is logged once.
-                if self._complaint is None or self._complaint.str() != error.str():
+                if self._last_error is None or self._last_error.str() != error.str():
                     _log.info("The reader of group %s: %s", self._group, error.str())
-                self._complaint = error
+                self._last_error = error
 
 
 def _owned(view: MembershipView) -> dict[Partition, int]:

@@ -6,8 +6,8 @@ Without I/O and without a clock: `due` returns the request to send now, `next_de
 | state | meaning | ends when |
 |---|---|---|
 | AWAITS_SUBSCRIPTION | the subscription must be requested | its time has come |
-| ASKING | the subscription was requested | the broker responds, or the request fails |
-| PUSHES | metrics are subscribed and will be pushed | the interval is over, or the client ends |
+| AWAITS_RESPONSE | the subscription was requested | the broker responds, or the request fails |
+| SUBSCRIBED | metrics are subscribed and will be pushed | the interval is over, or the client ends |
 | PUSHING | metrics were pushed | the broker responds, or the request fails |
 | OVER | nothing more is sent | never |
 
@@ -49,9 +49,9 @@ class Compression(Enum):
 class TelemetryState(Enum):
     """The state of the session; see the table in this module."""
 
-    AWAITS_SUBSCRIPTION = "asks"
-    ASKING = "asking"
-    PUSHES = "pushes"
+    AWAITS_SUBSCRIPTION = "awaits subscription"
+    AWAITS_RESPONSE = "awaits response"
+    SUBSCRIBED = "subscribed"
     PUSHING = "pushing"
     OVER = "over"
 
@@ -147,23 +147,23 @@ class TelemetrySession:
 
     def next_deadline(self) -> Instant | None:
         """When `due` has a request; None: not before a response, or never."""
-        return self._at if self.state in (_S.AWAITS_SUBSCRIPTION, _S.PUSHES) else None
+        return self._at if self.state in (_S.AWAITS_SUBSCRIPTION, _S.SUBSCRIBED) else None
 
     def due(self, now: Instant) -> TelemetryOrder | None:
         """Return the request to send now, or None."""
         if now < self._at:
             return None
         if self.state is _S.AWAITS_SUBSCRIPTION:
-            self.state = _S.ASKING
+            self.state = _S.AWAITS_RESPONSE
             return RequestSubscription(client_instance_id=self.client_instance_id)
-        if self.state is _S.PUSHES and self._subscription is not None:
+        if self.state is _S.SUBSCRIBED and self._subscription is not None:
             self.state = _S.PUSHING
             return PushMetrics(subscription=self._subscription)
         return None
 
     def end(self) -> PushMetrics | None:
         """End the client: return its last push if metrics are subscribed; nothing is sent after it."""
-        is_wanted = self.state in (_S.PUSHES, _S.PUSHING)
+        is_wanted = self.state in (_S.SUBSCRIBED, _S.PUSHING)
         self.state = _S.OVER
         if not is_wanted or self._subscription is None:
             return None
@@ -173,7 +173,7 @@ class TelemetrySession:
 
     def subscribed(self, answer: Message, now: Instant) -> None:
         """Process the broker's subscription."""
-        if self.state is not _S.ASKING:
+        if self.state is not _S.AWAITS_RESPONSE:
             return
         if answer.error_code != ErrorCode.none:
             self._refused(int(answer.error_code), answer.throttle_time_ms, now)
@@ -191,7 +191,7 @@ class TelemetrySession:
         )
         if self._subscription.prefixes:
             share = FIRST_SHARE + FIRST_SPREAD * self._jitter()
-            self._wait(_S.PUSHES, interval_s * share, answer.throttle_time_ms, now)
+            self._wait(_S.SUBSCRIBED, interval_s * share, answer.throttle_time_ms, now)
         else:
             self._wait(_S.AWAITS_SUBSCRIPTION, interval_s, answer.throttle_time_ms, now)
 
@@ -199,7 +199,7 @@ class TelemetrySession:
         """Process the response to a push; return whether the broker has the metrics."""
         is_taken = bool(answer.error_code == ErrorCode.none)
         if self.state is _S.PUSHING and is_taken:
-            self._wait(_S.PUSHES, self._interval_s, answer.throttle_time_ms, now)
+            self._wait(_S.SUBSCRIBED, self._interval_s, answer.throttle_time_ms, now)
         elif self.state is _S.PUSHING:
             self._refused(int(answer.error_code), answer.throttle_time_ms, now)
         return is_taken
@@ -207,14 +207,14 @@ class TelemetrySession:
     def skipped(self, now: Instant) -> None:
         """Note that there was nothing to push, or that it was too large."""
         if self.state is _S.PUSHING:
-            self._wait(_S.PUSHES, self._interval_s, 0, now)
+            self._wait(_S.SUBSCRIBED, self._interval_s, 0, now)
 
     def failed(self, now: Instant) -> None:
         """Note that there was no response: the same request follows after the interval, to any available broker."""
-        if self.state is _S.ASKING:
+        if self.state is _S.AWAITS_RESPONSE:
             self._wait(_S.AWAITS_SUBSCRIPTION, self._interval_s, 0, now)
         elif self.state is _S.PUSHING:
-            self._wait(_S.PUSHES, self._interval_s, 0, now)
+            self._wait(_S.SUBSCRIBED, self._interval_s, 0, now)
 
     def unsupported(self, now: Instant) -> None:
         """Note that the broker does not offer the requests; another one may, because brokers restart one by one."""

@@ -33,7 +33,7 @@ class Authentication:
         self._handshake = versions.of(Api.SASL_HANDSHAKE)
         self._version = versions.of(Api.SASL_AUTHENTICATE)
         self._mechanism = mechanism
-        self._read: Callable[[Message], Call | Authenticated] = self._shaken
+        self._read: Callable[[Message], Call | Authenticated] = self._handshake_answered
 
     def begin(self) -> Call:
         """Return the call that requests the mechanism."""
@@ -48,17 +48,17 @@ class Authentication:
         """
         return self._read(answer)
 
-    def _shaken(self, answer: Message) -> Call:
+    def _handshake_answered(self, answer: Message) -> Call:
         judge_handshake(self._mechanism.name, int(answer.error_code), answer.mechanisms)
         self._read = self._answered
-        return self._say(self._mechanism.begin())
+        return self._authenticate_call(self._mechanism.begin())
 
     def _answered(self, answer: Message) -> Call | Authenticated:
         judge_reply(self._mechanism.name, int(answer.error_code), answer.error_message)
         message = self._mechanism.answer(answer.auth_bytes)
         if message is not None:
-            return self._say(message)
+            return self._authenticate_call(message)
         return Authenticated(session_s=answer.session_lifetime_ms / 1000 or None)
 
-    def _say(self, message: bytes) -> Call:
+    def _authenticate_call(self, message: bytes) -> Call:
         return Call(api=Api.SASL_AUTHENTICATE, version=self._version, fields={"auth_bytes": message})

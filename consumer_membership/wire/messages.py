@@ -1,6 +1,6 @@
 """The messages of the Kafka protocol that this package uses, as tables of their fields.
 
-Each table has every version of its message in Apache Kafka 4.4; `versions.SPOKEN` are the versions in use. The tables
+Each table has every version of its message in Apache Kafka 4.4; `versions.SUPPORTED` are those in use. The tables
 follow Kafka's message definitions and are compared with those of the broker's jar, field by field
 (`tests/wire/test_messages_of_kafka.py`), with another implementation's bytes, both ways and in every version
 (`tests/wire/test_messages.py`), and, except for operators' requests, with frames of the Java client and of librdkafka

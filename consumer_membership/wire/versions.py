@@ -62,7 +62,7 @@ class Api(IntEnum):
 
 
 #: Ascending; the newest version that the broker also offers is used.
-SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
+SUPPORTED: Mapping[Api, tuple[int, ...]] = MappingProxyType(
     {
         # 2 adds the isolation level (KIP-98).
         Api.LIST_OFFSETS: (2, 7),
@@ -154,7 +154,7 @@ def negotiate(api: Api, offered: VersionRange | None, at_least: int = 0) -> int:
         UnsupportedProtocolError: there is no such version; the message has the missing API and the broker release that
             has it.
     """
-    wanted = [version for version in SPOKEN[api] if version >= at_least]
+    wanted = [version for version in SUPPORTED[api] if version >= at_least]
     if offered is not None:
         common = [version for version in wanted if offered.lowest <= version <= offered.highest]
         if common:

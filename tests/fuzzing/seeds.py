@@ -37,7 +37,7 @@ from consumer_membership.types import TopicIdPartition, TopicPartition
 from consumer_membership.wire.codec import Fields, decode, write_data
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.schema import Table
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.fuzzing.corpus import FOLDER, FOUND, SEPARATOR
 from tests.fuzzing.targets import _CALLER, _NONCES, _SECRET, GROUP, TARGETS, TOPIC_ID, metadata_of
 from tests.recorder.members import Recorded, simulated
@@ -81,11 +81,11 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
 def _responses() -> Iterator[tuple[str, bytes]]:
     shortest: dict[tuple[Api, int], bytes] = {}
     for one in golden():
-        if one.direction == ANSWER and one.version in SPOKEN[one.api]:
+        if one.direction == ANSWER and one.version in SUPPORTED[one.api]:
             place = (one.api, one.version)
             shortest[place] = min(shortest.get(place, one.data), one.data, key=len)
     chance = Random(0)  # noqa: S311 - no secret
-    for api, versions in SPOKEN.items():
+    for api, versions in SUPPORTED.items():
         for version in versions:
             name = f"{api.name.lower().replace('_', '-')}-v{version}"
             if (api, version) in shortest:

@@ -74,7 +74,7 @@ from consumer_membership.observe.timeline import Timeline
 from consumer_membership.processing.dead_letter_headers import DeadLetter
 from consumer_membership.processing.offsets import UnfinishedOffsets
 from consumer_membership.runtime.guardian.leave_requests import LeaveRequests
-from consumer_membership.runtime.probes.connections import Conversation
+from consumer_membership.runtime.probes.connections import ProbeConnection
 from consumer_membership.runtime.probes.pages import Pages
 from consumer_membership.spark.checkpoint import group_batches, read_checkpoint, rewrite
 from consumer_membership.spark.control import ControlServer, MemberReports, Order
@@ -101,7 +101,7 @@ from consumer_membership.wire import codec
 from consumer_membership.wire.codec import MalformedError, Message
 from consumer_membership.wire.connection import Broken, Connection, ConnectionEvent, Ready
 from consumer_membership.wire.sasl import OAuthBearer, Plain, Scram
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.fuzzing.corpus import SEPARATOR
 from tests.runtime.probes.watched import health_of
 from tests.simulation.simulation import protocols_of
@@ -204,7 +204,7 @@ _READ: Mapping[Api, Callable[[Message], object]] = MappingProxyType(
 
 def responses(data: bytes) -> None:
     """Read a broker's response: a byte with the API, a byte with the version, and the frame."""
-    if len(data) < 2 or data[0] not in _APIS or data[1] not in SPOKEN[Api(data[0])]:
+    if len(data) < 2 or data[0] not in _APIS or data[1] not in SUPPORTED[Api(data[0])]:
         return
     api = Api(data[0])
     try:
@@ -245,7 +245,7 @@ def _events_of(mechanism: int, stream: bytes, size: int, *, sends: bool = False)
             found.append(event)
             if isinstance(event, Ready) and sends:
                 for api in (Api.METADATA, Api.HEARTBEAT):
-                    protocol.send(codec.Call(api, SPOKEN[api][0], _REQUESTS[api]))
+                    protocol.send(codec.Call(api, SUPPORTED[api][0], _REQUESTS[api]))
     found.extend(protocol.receive_end())
     assert isinstance(found[-1], Broken)
     assert sum(isinstance(event, Broken) for event in found) == 1
@@ -695,7 +695,7 @@ def probe_requests(data: bytes) -> None:
     with end, peer:
         end.setblocking(False)
         peer.setblocking(False)
-        conversation = Conversation(end, "peer", Pages(_report, lambda: (b"metrics", "text/plain")).answer, _NOW)
+        conversation = ProbeConnection(end, "peer", Pages(_report, lambda: (b"metrics", "text/plain")).answer, _NOW)
         is_open = True
         for piece in (first, second):
             if piece:

@@ -109,7 +109,7 @@ def test_empty_subscription_is_requested_again_after_interval() -> None:
     assert session.due(161.0) == RequestSubscription(client_instance_id=ME)
     session.subscribed(subscription_response(client_instance_id=None), 162.0)
     assert session.client_instance_id == ME
-    assert session.state is S.PUSHES
+    assert session.state is S.SUBSCRIBED
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_failed_telemetry_request_is_retried_after_interval() -> None:
     session.failed(165.0)
     assert session.next_deadline() == 165.0 + INTERVAL_S
     session.pushed(pushed(ErrorCode.unknown_subscription_id), 166.0)
-    assert session.state is S.PUSHES
+    assert session.state is S.SUBSCRIBED
 
 
 def test_skipped_push_waits_for_next_interval() -> None:
@@ -241,7 +241,7 @@ def test_skipped_push_waits_for_next_interval() -> None:
 def test_ended_session_pushes_last_time_if_subscribed() -> None:
     """The last push does not depend on the interval or on a pending response, and ends the session."""
     for session in (pushing(), asking()):
-        if session.state is S.ASKING:
+        if session.state is S.AWAITS_RESPONSE:
             session.subscribed(subscription_response(), 100.0)
         last = session.end()
         assert last is not None

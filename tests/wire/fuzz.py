@@ -19,7 +19,7 @@ from time import perf_counter
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.schema import layout_of
 from consumer_membership.wire.serial import MalformedError, Read, reader
-from consumer_membership.wire.versions import SPOKEN
+from consumer_membership.wire.versions import SUPPORTED
 from tests.support.kio_entities import some_entity, written
 
 #: Each byte of a frame may become an element of an array, an empty text or a structure without fields at most.
@@ -38,7 +38,7 @@ class Fuzz:
         self._chance = Random(seed)
         self._readers: list[tuple[str, Read, list[bytes]]] = []
         for api, tables in LAYOUTS.items():
-            for version in SPOKEN[api]:
+            for version in SUPPORTED[api]:
                 module = import_module(f"kio.schema.{api.name.lower()}.v{version}")
                 for table in tables:
                     layout, theirs = layout_of(table, version), getattr(module, table.name)

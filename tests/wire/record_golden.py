@@ -34,7 +34,7 @@ from consumer_membership.devbroker.java import classpath, java_for
 from consumer_membership.devbroker.listeners import SASL
 from consumer_membership.wire.codec import SIZE_BYTES, MalformedError, decode, write_data
 from consumer_membership.wire.messages import LAYOUTS
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.support.kafka import create_topic, produce
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy, with_own_port
@@ -70,8 +70,8 @@ Offers = Mapping[Api, int]
 EVERYTHING: Offers = {}
 #: A step for each version that some API is spoken in, the oldest first.
 STEPS: tuple[Offers, ...] = tuple(
-    {api: versions[min(step, len(versions) - 1)] for api, versions in SPOKEN.items()}
-    for step in range(max(map(len, SPOKEN.values())))
+    {api: versions[min(step, len(versions) - 1)] for api, versions in SUPPORTED.items()}
+    for step in range(max(map(len, SUPPORTED.values())))
 )
 _FIRST_CONSUMER: Offers = {**STEPS[-1], Api.CONSUMER_GROUP_HEARTBEAT: 0, Api.CONSUMER_GROUP_DESCRIBE: 0}
 
@@ -336,7 +336,7 @@ class JavaClient:
 _VERSIONS = """\
 a client takes the newest version of an API that it and the broker have, and so it was where "during" says "all \
 versions"; in step N a proxy had put into the broker's ApiVersions, as the newest version of each API, the N-th one \
-(from 0) of wire.versions.SPOKEN, or the last one; and where a client asked with a newer ApiVersions than that, the \
+(from 0) of wire.versions.SUPPORTED, or the last one; and where a client asked with a newer ApiVersions than that, the \
 number of the version was made one that no broker knows, and the broker answered in version 0 as it does then"""
 
 

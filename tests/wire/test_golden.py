@@ -20,7 +20,7 @@ from consumer_membership.wire.codec import Message, decode, read_data, write_dat
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
 from consumer_membership.wire.schema import Table
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.support.versions import NEWEST
 from tests.wire.golden_frames import (
     ANSWER,
@@ -197,7 +197,7 @@ def test_golden_frames_have_expected_versions(direction: str) -> None:
 
 def test_supported_versions_have_golden_frames() -> None:
     """The Java client covers every version, and librdkafka all but those in the table."""
-    spoken = {api: versions for api, versions in SPOKEN.items() if api not in NOT_RECORDED}
+    spoken = {api: versions for api, versions in SUPPORTED.items() if api not in NOT_RECORDED}
     assert {api: set(versions) - set(SEEN[api][0]) for api, versions in spoken.items()} == {
         api: set() for api in spoken
     }
@@ -238,7 +238,7 @@ def test_golden_api_versions_response_has_versions_and_features(client: str) -> 
     """The broker offers every version that this package uses; the features are tagged fields."""
     response = message_with(client, Api.API_VERSIONS, 3, ANSWER)
     offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in response.api_keys}
-    spoken = {api: versions for api, versions in SPOKEN.items() if api not in TELEMETRY}
+    spoken = {api: versions for api, versions in SUPPORTED.items() if api not in TELEMETRY}
     assert all(version in offered[api] for api, versions in spoken.items() for version in versions)
     assert TELEMETRY.isdisjoint(offered)
     assert "group.version" in {one.name for one in response.finalized_features}

@@ -14,14 +14,14 @@ from consumer_membership.wire import messages
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.schema import Table, layout_of
 from consumer_membership.wire.serial import MalformedError, reader, writer
-from consumer_membership.wire.versions import SPOKEN
+from consumer_membership.wire.versions import SUPPORTED
 from tests.support.kio_entities import as_struct, as_values, some_entity, written
 
 #: Every message in every version that is spoken, with kio's class; a classic member's two structures beside them.
 PAIRS: list[tuple[Table, int, Any]] = [
     (table, version, getattr(import_module(f"kio.schema.{api.name.lower()}.v{version}"), table.name))
     for api, tables in messages.LAYOUTS.items()
-    for version in SPOKEN[api]
+    for version in SUPPORTED[api]
     for table in tables
 ] + [
     (table, version, getattr(import_module(f"kio.schema.{name}.v{version}"), table.name))

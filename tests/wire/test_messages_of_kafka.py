@@ -14,12 +14,12 @@ from consumer_membership.devbroker.java import classpath
 from consumer_membership.translation.group_records import TABLES
 from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
 from consumer_membership.wire.schema import Field, Table, has, layout_of
-from consumer_membership.wire.versions import SPOKEN, VERSIONS_FOR_ONE_BROKER, Api
+from consumer_membership.wire.versions import SUPPORTED, VERSIONS_FOR_ONE_BROKER, Api
 from tests.support.versions import NEWEST
 
 pytestmark = pytest.mark.integration
 
-CASES = [(table, version) for api, tables in LAYOUTS.items() for version in SPOKEN[api] for table in tables]
+CASES = [(table, version) for api, tables in LAYOUTS.items() for version in SUPPORTED[api] for table in tables]
 CASES += [(table, VERSIONS_FOR_ONE_BROKER) for table in LAYOUTS[Api.API_VERSIONS]]
 CASES += [(table, version) for table in (SUBSCRIPTION, ASSIGNMENT) for version in range(4)]
 RECORDS = [(kind, table, version) for kind, table, newest in TABLES for version in range(newest + 1)]

@@ -6,7 +6,7 @@ from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.wire.versions import (
     CONSUMER_COMMIT,
     METADATA_BY_ID,
-    SPOKEN,
+    SUPPORTED,
     Api,
     BrokerVersions,
     VersionRange,
@@ -125,8 +125,8 @@ def test_negotiate_respects_minimum_version_of_caller() -> None:
 @pytest.mark.parametrize("api", Api)
 def test_supported_versions_are_ascending_and_not_empty(api: Api) -> None:
     """`negotiate` selects the last common version, so the table must be ascending."""
-    assert SPOKEN[api]
-    assert list(SPOKEN[api]) == sorted(set(SPOKEN[api]))
+    assert SUPPORTED[api]
+    assert list(SUPPORTED[api]) == sorted(set(SUPPORTED[api]))
 
 
 def test_negotiate_without_consumer_protocol_raises_error_with_fix() -> None:

@@ -56,7 +56,7 @@ class Heartbeats:
         #: Whether the owned partitions were sent, and the response has not arrived yet.
         self.has_unanswered_ownership = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
-        self.has_spoken = False
+        self.has_sent = False
         #: The joins that may have been sent and have no response: each may still make the coordinator add the member.
         self._open_joins: set[int] = set()
 
@@ -112,7 +112,7 @@ class Heartbeats:
         if is_join:
             self._open_joins.add(request_id)
         self._sent_at = now
-        self.has_spoken = True
+        self.has_sent = True
         self.pace.count_heartbeat()
 
     @property
@@ -164,7 +164,7 @@ class Heartbeats:
         self._not_before = 0.0
         self.joined_at = self.confirmed_at = None
         self.has_unanswered_ownership = False
-        self.has_spoken = False
+        self.has_sent = False
         self._open_joins.clear()
 
     def wait(self, until: Instant) -> None:

@@ -228,7 +228,7 @@ class ConsumerProtocol:
     @property
     def _is_known_to_group(self) -> bool:
         """Whether the coordinator may know this member: a heartbeat was sent, and its instance id was not released."""
-        return self.heartbeats.has_spoken and not (self._settings.is_static and self.claim.id is None)
+        return self.heartbeats.has_sent and not (self._settings.is_static and self.claim.id is None)
 
     @property
     def _is_urgent(self) -> bool:

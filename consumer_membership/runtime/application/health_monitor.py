@@ -100,7 +100,7 @@ class HealthMonitor:
             if self._thread is None:
                 name = "membership health"
                 self._thread = threading.Thread(
-                    target=_keep_looking, args=(ref(self), self._stopped), name=name, daemon=True
+                    target=_sample_until_closed, args=(ref(self), self._stopped), name=name, daemon=True
                 )
                 self._thread.start()
 
@@ -211,7 +211,7 @@ def _answer_of(answer: Future[EndOffsets]) -> EndOffsets:
         return EndOffsets()
 
 
-def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threading.Event) -> None:
+def _sample_until_closed(monitor_of: Callable[[], HealthMonitor | None], stopped: threading.Event) -> None:
     """Run until the session is closed or its consumer is deleted: the thread keeps no consumer alive."""
     while True:
         monitor = monitor_of()

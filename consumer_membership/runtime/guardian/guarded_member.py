@@ -26,7 +26,7 @@ from consumer_membership.types import (
 )
 from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.connection import api_versions_v0
-from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
+from consumer_membership.wire.versions import SUPPORTED, Api, BrokerVersions, VersionRange
 
 #: The states in which the coordinator may know the member. A join may be in flight, so JOINING is one of them; the
 #: member generates its id itself (KIP-1082).
@@ -68,7 +68,7 @@ class GuardedMember:
         identity = self._identity(view)
         if identity == self._sent:
             if identity is not None:
-                self._guardian.tend()
+                self._guardian.restart_and_send()
             return
         self._sent = identity
         self._guardian.update(self._key, None if identity is None else self._request(view.group_id, identity))
@@ -91,7 +91,7 @@ class GuardedMember:
 
         def frames(api: Api, build: Callable[[BrokerVersions], Call]) -> Frames:
             # In each version that this package supports: the guardian chooses one for the broker.
-            only = {version: BrokerVersions({api: VersionRange(version, version)}) for version in SPOKEN[api]}
+            only = {version: BrokerVersions({api: VersionRange(version, version)}) for version in SUPPORTED[api]}
             return {version: encode(build(versions), QUESTION, client_id) for version, versions in only.items()}
 
         member_epoch = _leave_epoch(identity)

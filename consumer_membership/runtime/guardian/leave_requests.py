@@ -86,13 +86,13 @@ class LeaveRequests:
     """The valid requests, from the bytes of all lines so far, however they are split."""
 
     def __init__(self) -> None:
-        self._standing: dict[int, LeaveRequest] = {}
+        self._requests: dict[int, LeaveRequest] = {}
         self._unfinished = b""
 
     @property
     def standing(self) -> tuple[LeaveRequest, ...]:
         """The leave request of each member that has not left, oldest first."""
-        return tuple(self._standing.values())
+        return tuple(self._requests.values())
 
     def take(self, data: bytes) -> None:
         """Process these bytes, after all earlier ones. Invalid lines are skipped: the others remain valid."""
@@ -105,9 +105,9 @@ class LeaveRequests:
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
             if read is None:
-                self._standing.pop(key, None)
+                self._requests.pop(key, None)
             else:
-                self._standing[key] = read
+                self._requests[key] = read
 
 
 def _read(fields: Mapping[str, object]) -> LeaveRequest:

@@ -77,7 +77,7 @@ class GuardianProcess:
             if self.pidfd is not None:
                 found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
                 return None if found is None else f"status {found.si_status}"
-            if not self._is_deaf:
+            if not self._has_closed_pipe:
                 return None
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             return f"status {os.waitstatus_to_exitcode(status)}" if ended else None
@@ -85,7 +85,7 @@ class GuardianProcess:
             return "the application collected its exit status"
 
     @property
-    def _is_deaf(self) -> bool:
+    def _has_closed_pipe(self) -> bool:
         """Whether the guardian's end of the pipe is closed."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
         try:
@@ -129,7 +129,7 @@ class Guardian:
         if process is not None:
             process.close()
         self._lock = threading.Lock()
-        self._standing: dict[int, bytes] = {}
+        self._requests: dict[int, bytes] = {}
         self._outbox: dict[int, bytes] = {}
         self._unsent = b""
         self._process: GuardianProcess | None = None
@@ -145,13 +145,13 @@ class Guardian:
         with self._lock:
             line = line_of(key, request)
             if request is None:
-                self._standing.pop(key, None)
+                self._requests.pop(key, None)
             else:
-                self._standing[key] = line
+                self._requests[key] = line
             self._outbox[key] = line
             self._tend()
 
-    def tend(self) -> None:
+    def restart_and_send(self) -> None:
         """Start the guardian again if it has ended, and send the unsent bytes."""
         with self._lock:
             self._tend()
@@ -190,7 +190,7 @@ class Guardian:
 
     def _start(self) -> None:
         now = time.monotonic()
-        if not self._standing or self._starts >= _STARTS or now - self._started_at < _RESTART_PAUSE_S:
+        if not self._requests or self._starts >= _STARTS or now - self._started_at < _RESTART_PAUSE_S:
             return
         self._starts += 1
         self._started_at = now
@@ -202,7 +202,7 @@ class Guardian:
                 "The guardian process could not be started (attempt %d of %d): %s", self._starts, _STARTS, error
             )
             return
-        self._unsent, self._outbox = b"", dict(self._standing)
+        self._unsent, self._outbox = b"", dict(self._requests)
         _log().info("Guardian process %d watches process %d", self._process.pid, os.getpid())
         if os.getpid() == _INIT and self._starts == 1:
             _log().warning(

@@ -519,7 +519,7 @@ class MemberRequests:
         """
 
         def request(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
-            member_id, epoch = self._asker()
+            member_id, epoch = self._fetch_identity()
             return self._group.committed_by_partition(
                 coordinator,
                 group_id,
@@ -550,7 +550,7 @@ class MemberRequests:
         leaders = self._cluster.leaders
         return EndOffsets(high=high, stable=stable, leaders={one: leaders[one] for one in stable if one in leaders})
 
-    def _asker(self) -> tuple[str, int]:
+    def _fetch_identity(self) -> tuple[str, int]:
         """The member id and epoch for OffsetFetch now; a classic member has none, as in `_fetch_committed`."""
         view = self._member.view()
         is_counted = view.member_epoch > JOIN_EPOCH and view.state not in SILENT

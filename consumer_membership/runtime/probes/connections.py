@@ -37,7 +37,7 @@ ADDRESS_KEY = "health.http.address"
 CONVERSATION_S = 5.0
 #: How long the peer's end is waited for after a response: a close with unread bytes would reset the connection.
 LINGER_S = 1.0
-#: Conversations at one time; a probe, a scraper and a few people need four.
+#: The most connections at one time; a probe, a scraper and a few people need four.
 MOST_CONVERSATIONS = 64
 #: How long no connection is accepted after the system had no resources for one.
 _ACCEPT_PAUSE_S = 0.1
@@ -86,7 +86,7 @@ def _remedy(address: ListenAddress, error: OSError | UnicodeError) -> str:
     return f"this process cannot listen there ({error}); use another address"
 
 
-class Conversation:
+class ProbeConnection:
     """One connection: the head of a request, its response, and the end."""
 
     def __init__(self, opened: socket.socket, peer: str, answer: Answerer, now: float) -> None:
@@ -156,24 +156,24 @@ class Conversation:
         return bool(self.socket.recv(_CHUNK))
 
 
-class Reception:
+class ProbeSockets:
     """The sockets of one thread: listeners, conversations, and a wake-up that any thread may send."""
 
     def __init__(self) -> None:
         self._selector = DefaultSelector()
         self._listeners: dict[socket.socket, Answerer] = {}
         #: The conversations with the listening socket that accepted each, the oldest first.
-        self._conversations: dict[Conversation, socket.socket] = {}
+        self._connections: dict[ProbeConnection, socket.socket] = {}
         self._accepts_at = 0.0
-        self._wake_up, self._cord = socket.socketpair()
+        self._wake_up, self._wake_up_sender = socket.socketpair()
         self._wake_up.setblocking(False)
-        self._cord.setblocking(False)
+        self._wake_up_sender.setblocking(False)
         self._selector.register(self._wake_up, EVENT_READ, self._wake_up)
 
     def ring(self) -> None:
         """End the `turn` that waits; without a lock, in any thread, also when all is closed."""
         with suppress(OSError):  # it is awake already, or closed
-            self._cord.send(b"\0")
+            self._wake_up_sender.send(b"\0")
 
     def open(self, listener: socket.socket, answer: Answerer) -> None:
         """Accept connections here."""
@@ -182,7 +182,7 @@ class Reception:
 
     def close(self, listener: socket.socket) -> None:
         """Accept no connections here any more, and end those that exist."""
-        for conversation in [one for one, came_by in self._conversations.items() if came_by is listener]:
+        for conversation in [one for one, came_by in self._connections.items() if came_by is listener]:
             self._end(conversation)
         del self._listeners[listener]
         self._selector.unregister(listener)
@@ -190,14 +190,19 @@ class Reception:
 
     def close_all(self) -> None:
         """Close everything; also in a child of `fork()`, where the parent's sockets stay open and watched."""
-        for opened in (*self._listeners, *(one.socket for one in self._conversations), self._wake_up, self._cord):
+        for opened in (
+            *self._listeners,
+            *(one.socket for one in self._connections),
+            self._wake_up,
+            self._wake_up_sender,
+        ):
             opened.close()
         self._selector.close()
-        self._conversations.clear()
+        self._connections.clear()
 
     def turn(self, until: float) -> None:
         """Serve until that time (monotonic clock), or return sooner."""
-        deadlines = [one.deadline for one in self._conversations]
+        deadlines = [one.deadline for one in self._connections]
         ready = self._selector.select(max(0.0, min([until, *deadlines]) - monotonic()))
         now = monotonic()
         for key, _ in ready:
@@ -206,9 +211,9 @@ class Reception:
             elif key.fileobj is self._wake_up:
                 with suppress(BlockingIOError):
                     self._wake_up.recv(_CHUNK)
-            elif key.data in self._conversations:  # or it was evicted in this very turn
+            elif key.data in self._connections:  # or it was evicted in this very turn
                 self._go_on(key.data, now)
-        for conversation in [one for one in self._conversations if one.deadline <= now]:
+        for conversation in [one for one in self._connections if one.deadline <= now]:
             conversation.give_up()
             self._end(conversation)
 
@@ -227,30 +232,30 @@ class Reception:
                 self._evict()
                 return
             opened.setblocking(False)
-            if len(self._conversations) >= MOST_CONVERSATIONS:
+            if len(self._connections) >= MOST_CONVERSATIONS:
                 self._evict()
-            conversation = Conversation(opened, _peer_of(name[0]), self._listeners[listener], now)
-            self._conversations[conversation] = listener
+            conversation = ProbeConnection(opened, _peer_of(name[0]), self._listeners[listener], now)
+            self._connections[conversation] = listener
             self._selector.register(opened, conversation.events, conversation)
             self._go_on(conversation, now)
 
-    def _go_on(self, conversation: Conversation, now: float) -> None:
+    def _go_on(self, conversation: ProbeConnection, now: float) -> None:
         events = conversation.events
         if not conversation.go_on(now):
             self._end(conversation)
         elif conversation.events != events:
             self._selector.modify(conversation.socket, conversation.events, conversation)
 
-    def _end(self, conversation: Conversation) -> None:
-        del self._conversations[conversation]
+    def _end(self, conversation: ProbeConnection) -> None:
+        del self._connections[conversation]
         self._selector.unregister(conversation.socket)
         conversation.close()
 
     def _evict(self) -> None:
         """End the oldest conversation of the peer that has most of them."""
-        counts = Counter(one.peer for one in self._conversations)
+        counts = Counter(one.peer for one in self._connections)
         # Of equal conversations, `max` returns the first, which is the oldest.
-        ended = max(self._conversations, key=lambda one: counts[one.peer], default=None)
+        ended = max(self._connections, key=lambda one: counts[one.peer], default=None)
         if ended is not None:
             self._end(ended)
 

@@ -23,7 +23,7 @@ from consumer_membership.health.report import ConsumerReport, ProcessReport
 from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.probes.connections import Reception, listening
+from consumer_membership.runtime.probes.connections import ProbeSockets, listening
 from consumer_membership.runtime.probes.health_file import WRITE_INTERVAL_S, HealthFile
 from consumer_membership.runtime.probes.pages import Exposition, Pages, exposition
 
@@ -34,7 +34,7 @@ _CALM_S = 60.0
 #: How long `leave` waits until its place is free for others.
 _LEAVE_S = 2.0
 #: How long it pauses after an unexpected exception.
-_TROUBLE_S = 1.0
+_ERROR_PAUSE_S = 1.0
 
 
 class Watched(Protocol):
@@ -60,7 +60,7 @@ class Watched(Protocol):
         """Its health."""
 
 
-class Roll:
+class ConsumerList:
     """The consumers of one address or file, in the order in which they were created."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Listener:
     """An address for probes: it listens, and its requests are answered once the thread has opened it."""
 
     socket: socket.socket
-    roll: Roll
+    consumers: ConsumerList
     is_open: bool = False
 
 
@@ -111,7 +111,7 @@ class _Touched:
     """A file that is touched, and when it is touched next."""
 
     file: HealthFile
-    roll: Roll
+    consumers: ConsumerList
     write_at: float = 0.0
 
 
@@ -124,7 +124,7 @@ class ProbeThread:
         self._listeners: dict[str, _Listener] = {}
         self._touched: dict[str, _Touched] = {}
         #: Only the thread uses it, except for its wake-up; None: no thread runs.
-        self._reception: Reception | None = None
+        self._sockets: ProbeSockets | None = None
 
     # ---- for any thread ----
 
@@ -140,16 +140,16 @@ class ProbeThread:
             try:
                 touched = None if settings.file is None else self._file(settings.file, watched)
             except BaseException:
-                if listener is not None and not listener.roll:
+                if listener is not None and not listener.consumers:
                     listener.socket.close()
                 raise
             if listener is not None and address is not None:
                 self._listeners[str(address)] = listener
-                listener.roll.add(watched)
+                listener.consumers.add(watched)
             if touched is not None:
                 self._touched[touched.file.place] = touched
-                touched.roll.add(watched)
-            if self._reception is None:
+                touched.consumers.add(watched)
+            if self._sockets is None:
                 self._begin()
         self.ring()
         return None if listener is None else _address_of(listener.socket)
@@ -158,13 +158,13 @@ class ProbeThread:
         """Wait briefly until a consumer that has ended is removed, so that its place is free for others."""
         self.ring()
         with self._changed:
-            self._changed.wait_for(lambda: not any(one.roll.has(watched) for one in self._places()), _LEAVE_S)
+            self._changed.wait_for(lambda: not any(one.consumers.has(watched) for one in self._places()), _LEAVE_S)
 
     def ring(self) -> None:
         """Have the thread check its consumers; without a lock, for finalizers."""
-        reception = self._reception
-        if reception is not None:
-            reception.ring()
+        sockets = self._sockets
+        if sockets is not None:
+            sockets.ring()
 
     def served(self) -> Mapping[str, ListenAddress]:
         """Return the actual address for each configured one, which differs for port 0."""
@@ -177,15 +177,15 @@ class ProbeThread:
             listener.socket.close()
         for touched in self._touched.values():
             touched.file.release()
-        if self._reception is not None:
-            self._reception.close_all()
+        if self._sockets is not None:
+            self._sockets.close_all()
 
     def _places(self) -> list[_Listener | _Touched]:
         return [*self._listeners.values(), *self._touched.values()]
 
     def _listener(self, address: ListenAddress) -> _Listener:
         found = self._listeners.get(str(address))
-        return found if found is not None else _Listener(socket=listening(address), roll=Roll())
+        return found if found is not None else _Listener(socket=listening(address), consumers=ConsumerList())
 
     def _file(self, path: str, watched: Watched) -> _Touched:
         place = os.path.abspath(path)
@@ -193,57 +193,57 @@ class ProbeThread:
         if found is not None:
             found.write_at = 0.0
             return found
-        made = _Touched(file=HealthFile(path), roll=Roll())
-        alone = Roll()
+        made = _Touched(file=HealthFile(path), consumers=ConsumerList())
+        alone = ConsumerList()
         alone.add(watched)
         made.file.write(alone.report())
         return made
 
     def _begin(self) -> None:
-        reception = Reception()
-        threading.Thread(target=self._run, args=(reception,), name="membership probes", daemon=True).start()
-        self._reception = reception
+        sockets = ProbeSockets()
+        threading.Thread(target=self._run, args=(sockets,), name="membership probes", daemon=True).start()
+        self._sockets = sockets
 
     # ---- on its own thread ----
 
-    def _run(self, reception: Reception) -> None:
-        while self._tidy(reception):
+    def _run(self, sockets: ProbeSockets) -> None:
+        while self._tidy(sockets):
             try:
-                reception.turn(min([monotonic() + _CALM_S, *(one.write_at for one in list(self._touched.values()))]))
+                sockets.turn(min([monotonic() + _CALM_S, *(one.write_at for one in list(self._touched.values()))]))
                 self._write_files(monotonic())
             except Exception:  # noqa: BLE001
                 # A failure of one consumer or one file: without this thread the process would look dead.
                 _log().exception("Probes could not be answered; the thread continues")
-                time.sleep(_TROUBLE_S)
+                time.sleep(_ERROR_PAUSE_S)
 
-    def _tidy(self, reception: Reception) -> bool:
+    def _tidy(self, sockets: ProbeSockets) -> bool:
         """Add new consumers, remove those that have ended; False: none is left."""
         with self._changed:
             for text, listener in list(self._listeners.items()):
-                if not listener.roll.drop_ended():
+                if not listener.consumers.drop_ended():
                     del self._listeners[text]
                     if listener.is_open:
-                        reception.close(listener.socket)
+                        sockets.close(listener.socket)
                     listener.socket.close()
                 elif not listener.is_open:
                     listener.is_open = True
-                    reception.open(listener.socket, Pages(listener.roll.report, self._metrics).answer)
+                    sockets.open(listener.socket, Pages(listener.consumers.report, self._metrics).answer)
             for place, touched in list(self._touched.items()):
-                if not touched.roll.drop_ended():
+                if not touched.consumers.drop_ended():
                     del self._touched[place]
                     touched.file.remove()
             self._changed.notify_all()
             if self._listeners or self._touched:
                 return True
-            self._reception = None
-            reception.close_all()
+            self._sockets = None
+            sockets.close_all()
             return False
 
     def _write_files(self, now: float) -> None:
         for touched in list(self._touched.values()):
             if touched.write_at <= now:
                 touched.write_at = now + WRITE_INTERVAL_S
-                touched.file.write(touched.roll.report())
+                touched.file.write(touched.consumers.report())
 
 
 def _has_failed_in(watched: Watched | None, group_id: str) -> bool:

@@ -28,7 +28,7 @@ BatchT = TypeVar("BatchT")
 
 #: How long a batch waits for locked fences before it requests the coordinator's confirmation, with which it may end the
 #: session that holds them.
-_POLITE_S = 1.0
+_FENCE_WAIT_S = 1.0
 #: The timeout of the driver's check before a job starts.
 _CHECK_S = 5
 #: How often one call starts a batch if the connection was lost, or PostgreSQL chose it as a deadlock's victim.
@@ -217,7 +217,7 @@ class PostgresSink(Generic[BatchT]):
         partitions = [part.topic_partition for part in context.ranges]
         self._fences.prepare(connection, context.group, partitions)
         with connection.transaction(), connection.cursor() as cursor:
-            self._limit(cursor, _POLITE_S)
+            self._limit(cursor, _FENCE_WAIT_S)
             stored = self._fences.lock(cursor, context.group, partitions)
             self._limit(cursor, self._lock_timeout_s)
             ruling = rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")

@@ -15,7 +15,7 @@ from kio.serial import entity_reader, entity_writer
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.schema import layout_of
 from consumer_membership.wire.serial import reader, writer
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.samples import Series, at_most, median_of
 
@@ -174,7 +174,7 @@ def _calls(message: _Message) -> Mapping[str, tuple[Callable[[], object], Callab
     Raises:
         RuntimeError: Both do not write the same bytes.
     """
-    table, version = LAYOUTS[message.api][message.is_answer], max(SPOKEN[message.api])
+    table, version = LAYOUTS[message.api][message.is_answer], max(SUPPORTED[message.api])
     write, read = writer(layout_of(table, version)), reader(layout_of(table, version))
     theirs: Any = getattr(import_module(f"kio.schema.{message.api.name.lower()}.v{version}"), table.name)
     kio_write, kio_read = entity_writer(theirs), entity_reader(theirs)

@@ -550,7 +550,7 @@ def test_end_of_a_membership_resets_the_schedule() -> None:
     heartbeats.retry(11.0, after_backoff=True)
     heartbeats.sending(1, 12.0)
     heartbeats.forget()
-    assert (heartbeats.in_flight, heartbeats.due_at(12.0, urgent=True, holds=False), heartbeats.has_spoken) == (
+    assert (heartbeats.in_flight, heartbeats.due_at(12.0, urgent=True, holds=False), heartbeats.has_sent) == (
         None,
         0.0,
         False,

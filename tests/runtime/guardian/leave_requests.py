@@ -32,15 +32,15 @@ class RecordingGuardian(Guardian):
     def __init__(self) -> None:
         super().__init__()
         self.updates: list[tuple[int, LeaveRequest | None]] = []
-        self.tended = 0
+        self.restarts_requested = 0
 
     def update(self, key: int, leave_request: LeaveRequest | None) -> None:
         """Record the update."""
         self.updates.append((key, leave_request))
 
-    def tend(self) -> None:
+    def restart_and_send(self) -> None:
         """Count the call."""
-        self.tended += 1
+        self.restarts_requested += 1
 
 
 def view(

@@ -15,7 +15,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.guarded_member import CLASSIC_GUARDED, GUARDED, GuardedMember
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
-from consumer_membership.wire.versions import SPOKEN, Api
+from consumer_membership.wire.versions import SUPPORTED, Api
 from tests.runtime.guardian.leave_requests import RecordingGuardian, view
 from tests.support.scripted_broker import _parse
 
@@ -62,9 +62,9 @@ def test_guarded_member_outside_its_group_has_no_leave_request(state: MemberStat
 
 
 def test_guarded_member_sends_no_update_while_its_leave_is_the_same() -> None:
-    """Epochs and states within the group do not change the leave request, but the guardian is still tended."""
+    """Epochs and states within the group do not change the leave request; a dead guardian is still restarted."""
     guardian = guardian_after(view(MemberState.JOINING, epoch=0), view(MemberState.RECONCILE, epoch=3), view(epoch=4))
-    assert (len(guardian.updates), guardian.tended) == (1, 2)
+    assert (len(guardian.updates), guardian.restarts_requested) == (1, 2)
 
 
 def test_guarded_member_without_a_coordinator_has_no_leave_request() -> None:
@@ -93,7 +93,7 @@ def test_leave_request_has_the_leave_in_every_version(instance_id: str | None, e
     ((_, request),) = guardian_after(view(instance_id=instance_id)).updates
     assert request is not None
     assert request.member_epoch == epoch
-    assert tuple(request.leave) == SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT]
+    assert tuple(request.leave) == SUPPORTED[Api.CONSUMER_GROUP_HEARTBEAT]
     for version, frame in request.leave.items():
         leave = _parse(1, 1, frame[4:])
         assert (leave.version, leave.correlation_id, leave.client_id) == (version, 1, "app")
@@ -182,7 +182,7 @@ def test_classic_leave_request_has_the_leave_in_every_version() -> None:
     """LeaveGroup names only this member, with the reason if the version has a field for it (KIP-800)."""
     ((_, request),) = guardian_after(view(protocol=CLASSIC)).updates
     assert request is not None
-    assert tuple(request.leave) == SPOKEN[Api.LEAVE_GROUP]
+    assert tuple(request.leave) == SUPPORTED[Api.LEAVE_GROUP]
     for version, frame in request.leave.items():
         leave = _parse(1, 1, frame[4:])
         assert (leave.api_key, leave.version) == (Api.LEAVE_GROUP, version)
@@ -219,7 +219,7 @@ def test_leave_request_has_the_current_credentials() -> None:
         replace(SASL, password="hunter3"),  # noqa: S106
         replace(SASL, username="bob", password="hunter3"),  # noqa: S106
     ]
-    assert guardian.tended == 1
+    assert guardian.restarts_requested == 1
     assert "hunter" not in repr(standing)
     assert "hunter" not in repr(observer._sent)
 

@@ -76,7 +76,9 @@ def test_guardian_serves_all_members_of_a_process(broker: ScriptedBroker, log: P
 
 def test_guardian_starts_with_the_first_member(broker: ScriptedBroker, log: Path) -> None:
     """A consumer that never joins starts no guardian."""
-    with application(broker, log, "guardian.update(1, None); guardian.tend(); report(guardian.pid); order()") as app:
+    with application(
+        broker, log, "guardian.update(1, None); guardian.restart_and_send(); report(guardian.pid); order()"
+    ) as app:
         assert app.read_words() == ["None"]
         assert psutil.Process(app.process.pid).children() == []
 
@@ -91,7 +93,7 @@ order()
 guardian.update(2, None)
 while guardian.pid in (None, before):
     time.sleep(0.01)
-    guardian.tend()
+    guardian.restart_and_send()
 report("guardian", guardian.pid)
 order()
 """
@@ -115,7 +117,7 @@ os.kill(before, signal.SIGKILL)
 assert os.wait()[0] == before
 while guardian.pid in (None, before):
     time.sleep(0.01)
-    guardian.tend()
+    guardian.restart_and_send()
 report("guardian", guardian.pid)
 order()
 """
@@ -225,11 +227,11 @@ def test_guardian_that_keeps_dying_is_started_five_times_at_most(
     guardian.update(1, leave_request(("127.0.0.1", 1)))
 
     def is_over() -> bool:
-        guardian.tend()
+        guardian.restart_and_send()
         return guardian.pid is None and marks.exists() and marks.read_text() == "x" * 5
 
     wait_until(is_over, "five starts")
-    guardian.tend()
+    guardian.restart_and_send()
     assert guardian.pid is None
 
 
@@ -249,7 +251,7 @@ order()
 deadline = time.monotonic() + 60
 while guardian._outbox or guardian._unsent:
     assert time.monotonic() < deadline
-    guardian.tend(); time.sleep(0.01)
+    guardian.restart_and_send(); time.sleep(0.01)
 report("sent")
 order()
 """
@@ -307,7 +309,7 @@ leaver("one")
 report("guardian", guardian.pid)
 short = os.fork()
 if short == 0:
-    guardian.tend()
+    guardian.restart_and_send()
     sys.exit(0)
 os.waitpid(short, 0)
 child = os.fork()

@@ -151,7 +151,7 @@ def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.Monkey
         assert ask(at, "/livez")[0] == 200
         assert opened.recv(4) == b"HTTP"
         wait_until(
-            lambda: probes._reception is not None and not probes._reception._conversations,
+            lambda: probes._sockets is not None and not probes._sockets._connections,
             "the end of the connection",
         )
         opened.settimeout(PATIENCE_S)

@@ -164,7 +164,7 @@ def test_probe_thread_survives_a_consumer_whose_health_raises(
 ) -> None:
     """The response refers to the log, and a later request may succeed."""
     monkeypatch.setattr(thread, "WRITE_INTERVAL_S", 0.02)
-    monkeypatch.setattr(thread, "_TROUBLE_S", 0.01)
+    monkeypatch.setattr(thread, "_ERROR_PAUSE_S", 0.01)
     probes, watched = ProbeThread(), WatchedConsumer()
     probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), watched)
     watched.now = None
