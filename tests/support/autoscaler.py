@@ -1,4 +1,4 @@
-"""How KEDA's scalers, and the Horizontal Pod Autoscaler that KEDA creates, decide the number of replicas.
+"""Compute the number of replicas as KEDA's scalers and the Horizontal Pod Autoscaler that KEDA creates do.
 
 The formulas are those of Kubernetes' controller (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale) for
 an external metric with an average value, and of KEDA's scaler for Kafka. The caller passes the time as a number.
@@ -32,7 +32,7 @@ class Autoscaler:
     _changes: list[tuple[float, int]] = field(default_factory=list)
 
     def decide(self, now: float, replicas: int, metric: float) -> int:
-        """Return the number of replicas from now on, for the metric's total."""
+        """Return the new number of replicas for this total of the metric."""
         ratio = metric / (self.threshold * replicas)
         wanted = replicas if abs(ratio - 1.0) <= TOLERANCE else ceil(metric / self.threshold)
         wanted = min(max(wanted, self.spec["minReplicaCount"]), self.spec["maxReplicaCount"])

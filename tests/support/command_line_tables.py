@@ -1,7 +1,7 @@
 """Generate the synopses, options and exit codes of the reference: `python -m tests.support.command_line_tables`.
 
-The document `docs/reference/command-line.md` has a generated region for each subcommand and for the causes, between
-`<!-- NAME: begin -->` and `<!-- NAME: end -->`. The text comes from the argument parser.
+The document `docs/reference/command-line.md` has a generated region for each subcommand and for the table of causes,
+between `<!-- NAME: begin -->` and `<!-- NAME: end -->`. The text comes from the argument parser.
 """
 
 from __future__ import annotations

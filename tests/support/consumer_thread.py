@@ -48,8 +48,8 @@ class ConsumerThread(Generic[ConsumerT]):
     """A thread that polls a consumer of this package or of confluent-kafka; a context manager that closes the consumer.
 
     `on_call` runs inside each rebalance callback and may raise; `handle` receives each record. Exceptions of callbacks,
-    `poll` and `close` are collected. At the end of the context the first one is raised again, unless the test has taken
-    it.
+    `poll` and `close` are collected. At the end of the context the first of them is raised again, unless `take_raised`
+    has returned it.
     """
 
     def __init__(

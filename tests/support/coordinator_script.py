@@ -24,7 +24,7 @@ from consumer_membership.testing.coordinators.rules import Refused, Rules
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
-#: One version of each API of groups, so that the script need not support several.
+#: One version of each group API, so that the script need not support several versions.
 VERSIONS: Mapping[int, tuple[int, int]] = {
     **NEWEST,
     2: (7, 7),

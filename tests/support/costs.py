@@ -24,7 +24,7 @@ class Costs:
         cpu: CPU seconds of each file's tests, including child processes that ended during the tests.
         starts: Seconds of each start of a broker, by the broker's kind.
         left_out: The number of tests that each flag deselected.
-        reasons: The number of tests that were left to the full run, by reason.
+        reasons: The number of tests that only the full run has, by reason.
         recordings: The number of recordings of members on real brokers that were replayed with equal effects.
     """
 

@@ -1,7 +1,7 @@
 """The tests that run only in `python -m tests --full` and not in `python -m tests`, with the reasons.
 
 The gate (`python -m tests`) runs for each change: with the newest broker and fewer seeds, and with the shortest of
-several tests for the same rule. The full run is for an issue that is claimed to be resolved. This module gives tests
+several tests for the same rule. The full run checks an issue before it is reported as resolved. This module gives tests
 the marker `full` with a reason, by a parameter or by the test's name; the gate does not run these tests. So all of them
 are listed in one place.
 """

@@ -67,7 +67,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A process that was killed, and the offsets that the coordinator had of it.
+    """A process that was killed, and the offsets that the coordinator had stored for its partitions.
 
     Attributes:
         at: The time by which the process had ended, in ns.

@@ -62,10 +62,10 @@ def create_topic(
 
 
 def wait_for_logs(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Return when the broker has made the log of each partition of this topic.
+    """Return when the broker has created the log of each partition of this topic.
 
-    A partition has a leader in the metadata before the leader has made its log. With thousands of partitions, the
-    broker makes logs for a minute; until then, a member cannot look up the offsets at which it starts.
+    A partition has a leader in the metadata before the leader has created its log. With thousands of partitions, the
+    broker creates logs for a minute; until then, a member cannot look up the offsets at which it starts.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wait_until(lambda: _logs(admin, topic, partitions) == partitions, f"the logs of all partitions of {topic}", _LOGS_S)
@@ -221,7 +221,7 @@ def open_transaction(bootstrap_servers: str, topic: str, name: str, partition: i
 def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
     """Set these dynamic configurations of the group, as an operator does, and return when the broker has them.
 
-    The response is the controller's, and the broker reads them from the metadata log after it.
+    The controller sends the response, and the broker reads the configurations from the metadata log later.
     """
     changed = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()

@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-#: The oldest release of Kubernetes that is maintained, and the newest that the installed kubernetes-validate knows.
+#: The oldest release of Kubernetes that is maintained, and the newest that the installed kubernetes-validate supports.
 RELEASES = ("1.33", "1.37")
 #: The error for an invalid resource.
 RefusedResource = kubernetes_validate.ValidationError

@@ -19,7 +19,7 @@ from tests.support.protocols import CONSUMER_ONLY
 class _OpenMember(MemberCore):
     """A member that exposes the attributes of its protocol and its parts."""
 
-    #: Classes that replace the usual classes of parts, by the names of the parts; `protocol` replaces the protocol's.
+    #: For each part, by name, the class that replaces its usual class; `protocol` is the name of the protocol object.
     replaced: ClassVar[Mapping[str, type]] = {}
 
     def __init__(
@@ -42,7 +42,7 @@ class _OpenMember(MemberCore):
 
     @property
     def coordinator(self) -> Coordinator:  # type: ignore[override] # returns the part, not only its address
-        """The member's knowledge of its coordinator."""
+        """The part of the member that stores what is known about its coordinator."""
         return self.context.coordinator
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:

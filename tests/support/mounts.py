@@ -1,4 +1,4 @@
-"""Programs that see another file in the place of one of the system's, which no other process notices (Linux)."""
+"""Run a program that reads another file at the path of a system file, which all other processes still read (Linux)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.versions import Api
 from tests.support.proxy import Proxy
 
-#: The size of the correlation id at the begin of a response.
+#: The size of the correlation id at the start of a response.
 NUMBER_BYTES = 4
 #: The tests need no features.
 _NO_FEATURES: Mapping[str, object] = {"supported_features": (), "finalized_features": ()}

@@ -85,7 +85,7 @@ class _Frames(Screen):
     def __init__(self) -> None:
         self._happened: deque[Text] = deque(maxlen=_EVENTS)
         self.frames: list[RenderableType] = []
-        #: The time from the begin of the demo to the end of the latest step, in seconds.
+        #: The time from the start of the demo to the end of the latest step, in seconds.
         self.ended_at = 0.0
 
     def __exit__(self, *_: object) -> None:
@@ -106,7 +106,7 @@ class _Frames(Screen):
 
 
 def _rendered(shown: RenderableType) -> Text:
-    """Return the picture as text, which later changes of the members do not change."""
+    """Return the picture as text, so that later changes of the members do not affect it."""
     console = Console(width=_COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     with console.capture() as captured:
         console.print(shown)

@@ -174,7 +174,7 @@ def _jar() -> Path:
             run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S, check=False)
             if run.returncode:
                 raise RuntimeError(f"{_NEEDS}. It printed:\n{run.stdout}{run.stderr}")
-            # Of several processes one is first; the others find a full folder where they would put theirs.
+            # If several processes fetch the jars, each of them moves its own jars here and replaces equal files.
             kept.mkdir(exist_ok=True)
             for fetched in output.glob("*.jar"):
                 fetched.replace(kept / fetched.name)

@@ -72,7 +72,7 @@ class PoisonError(Exception):
 
 
 class LoggedCalls:
-    """Logs the begin and the end of each call. A copy in a worker process opens the file again."""
+    """Logs the start and the end of each call. A copy in a worker process opens the file again."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -120,7 +120,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Send this response and close the connection at once."""
+    """Send this response and close the connection immediately."""
 
     answer: Any
 
@@ -132,7 +132,7 @@ Script: TypeAlias = Callable[[Received], Answer]
 
 @dataclass(slots=True)
 class Topic:
-    """A topic for Metadata, with the leader of each partition (-1: none)."""
+    """A topic for Metadata, with the leader of each partition (-1: no leader)."""
 
     topic_id: UUID
     leaders: Sequence[int]
@@ -430,7 +430,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def _no_groups(request: Received) -> Answer:
-    """Return that no classic group exists: a member with group.protocol=auto requests this before it joins."""
+    """Return a response without classic groups; members with group.protocol=auto send this request before they join."""
     module: Any = {5: describe_groups_v5, 6: describe_groups_v6}[request.version]
     more = {"error_message": None} if request.version == 6 else {}
     groups = tuple(

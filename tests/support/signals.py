@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
-    """Return whether this Linux process has a handler for the signal; without a handler, SIGTERM ends it at once."""
+    """Return whether this Linux process has a handler for the signal; without a handler, SIGTERM kills it."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
     return bool(caught >> (number - 1) & 1)

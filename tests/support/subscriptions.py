@@ -7,7 +7,7 @@ from consumer_membership.types import Subscription, TopicPattern
 
 
 def to_a_member(*topics: str, pattern: str | None = None) -> Subscription:
-    """Return a subscription whose pattern the member matches, or the broker if it is no valid POSIX pattern."""
+    """Return a subscription whose pattern the member matches; the broker matches a pattern that is not valid POSIX."""
     return _with(topics, None if pattern is None else _translated(pattern))
 
 

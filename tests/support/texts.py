@@ -1,4 +1,4 @@
-"""Arbitrary texts, whether C code accepts them, and output lines that only a busy machine causes."""
+"""Arbitrary texts, and checks: does C code accept a text, and did only a busy machine cause an output line?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Lets fewer tests run at the same time while the processors are busy.
+"""Let fewer tests run at the same time while the processors are busy.
 
-Members, brokers and Spark's workers have time limits of a few seconds. On a machine whose processors are taken away for
-seconds, many tests at once exceed those limits, and none of them ends sooner.
+Members, brokers and Spark's workers have time limits of a few seconds. If other programs use the processors for
+seconds, many tests that run at the same time exceed those limits, and none of them ends sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-#: So many tests may always run at the same time, however busy the machine is.
+#: This many tests may always run at the same time, however busy the machine is.
 ALWAYS = 2
 #: A process that would use a processor all the time must get this share of one before another test begins.
 _LEAST_SHARE = 0.5
@@ -33,10 +33,10 @@ def share_of_a_core() -> float:
 class Turns:
     """The turns of one test run: each test takes one while it runs, and all processes share them.
 
-    A turn is a lock on a file, so the end of a process returns its turn.
+    A turn is a lock on a file, so a process that ends releases its turn.
 
     Args:
-        folder: A folder that all processes of the run know.
+        folder: A folder that all processes of the run use.
         most: How many tests may run at the same time while the processors are not busy.
         share: Measures the processors.
     """
@@ -48,14 +48,14 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Take a turn, and return it at the end; waits until there is one for this test."""
+        """Wait for a free turn, and hold it within the block."""
         while (turn := self._free()) is None:
             self._retry.wait(_PAUSE_S)
         with turn:
             yield
 
     def _free(self) -> IO[str] | None:
-        """Lock a free turn; the end of the lock is the end of the file."""
+        """Lock a free turn, and return its file, whose close releases the lock; None if no turn is free."""
         for number, path in enumerate(self._files):
             if number == ALWAYS and self._share() < _LEAST_SHARE:
                 return None

@@ -92,7 +92,7 @@ def double_owners(accounts: Mapping[str, Account]) -> list[str]:
             (*times, name) for name, account in accounts.items() for times in _ownerships(account, partition)
         )
         until, by = 0, ""
-        # In the order of their begins, it is enough to compare each ownership with the latest end of earlier ones.
+        # Sorted by start, it is enough to compare each ownership with the latest end of earlier ones.
         for begin, end, name in ownerships:
             if begin < until and name != by:
                 found.append(f"{partition}: {name} from {begin}, {by} until {until}")
@@ -102,7 +102,7 @@ def double_owners(accounts: Mapping[str, Account]) -> list[str]:
 
 
 def _ownerships(account: Account, partition: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end of each time in which the member owned the partition."""
+    """Yield the start and the end of each period in which the member owned the partition."""
     since: int | None = None
     for report in account.reports:
         if partition not in report.partitions:
@@ -128,7 +128,7 @@ def repetitions(accounts: Mapping[str, Account]) -> list[str]:
     """Return a text for each batch that must not have been delivered.
 
     Such a batch begins before the offset that was committed when the partition was assigned, or before the end of the
-    member's previous batch, or is of a partition that the member did not own. The text has the batch, and below it the
+    member's previous batch, or the member did not own its partition. The text has the batch, and below it the
     events of all partners for the partition around that time.
     """
     commits = sorted(

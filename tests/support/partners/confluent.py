@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from consumer_membership import MembershipView
 
 _POLL_S = 0.05
-#: The largest number of records in a batch, which is committed at once.
+#: The largest number of records in a batch; the application commits after each batch.
 _BATCH = 500
 #: Only librdkafka's debug log has the generation, and whether the member is the leader.
 _JOINED = re.compile(r"JoinGroup response: GenerationId (\d+).*LeaderId \S+( \(me\))?, my MemberId")

@@ -34,7 +34,7 @@ _ASSIGNORS = {
 }
 _JOINED = re.compile(r"Successfully synced group in generation Generation\{generationId=(\d+)")
 _LEADS = re.compile(r"Finished assignment for group at generation (\d+)")
-#: The begin of each event; lines of the log may also begin with a brace.
+#: The text at the start of each event; lines of the log may also begin with a brace.
 _EVENT = '{"timestamp":'
 #: slf4j-simple writes the log to the stream that has the events.
 _LOG = Path("System.out")

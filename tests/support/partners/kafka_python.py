@@ -65,9 +65,9 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
     def _keep_joining(self) -> None:
         """Make kafka-python continue a join that its last poll began but did not finish.
 
-        This avoids an error of kafka-python 3.0, if a leader rejoins because its metadata changed. Because the new
-        assignment has the new metadata, there is no more reason to join, and no poll reads the response to the join.
-        The coordinator then removes the member from the group.
+        This avoids an error of kafka-python 3.0 that occurs if a leader rejoins because its metadata changed. The new
+        assignment has the new metadata, so kafka-python has no more reason to join, and no poll reads the response to
+        the join. The coordinator then removes the member from the group.
         """
         coordinator = self._consumer._coordinator
         if coordinator.rejoining:
