@@ -118,6 +118,11 @@ def named(member: MemberCore, partitions: frozenset[TopicIdPartition]) -> set[To
     return {TopicPartition(names[p.topic_id], p.partition) for p in partitions}
 
 
+def withheld(member: MemberCore) -> set[TopicPartition]:
+    """Return the owned partitions that the application released, and that the next on_assign gives back to it."""
+    return named(member, member.context.ownership.withheld)
+
+
 def commits(member: MemberCore) -> PendingCommits:
     """Return the part with the pending commits."""
     return member.context.commits

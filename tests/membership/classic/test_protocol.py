@@ -389,6 +389,22 @@ def test_changed_subscription_makes_the_member_rejoin() -> None:
     assert (scene.state, scene.owned, scene.join.reason) == (S.JOINING, set(), "the subscription changed")
 
 
+def test_retained_partitions_whose_on_assign_raised_stay_owned_across_a_join() -> None:
+    """With eager callbacks, the join still claims them, and the next generation calls on_assign with them."""
+    b0 = TopicPartition("b", 0)
+    scene = ClassicScene().subscribe("a", "b", is_eager=True).poll().found().gather(1).share(A0, b0).settle()
+    scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"a"})), is_eager=True))
+    scene.finish().finish()
+    (fetch,) = scene.new(ef.FetchCommitted)
+    scene.feed(ev.StartOffsetsFetched(attempt=fetch.attempt, offsets={A0: 0})).finish(failed=True).poll()
+    claims = [subscription.owned for _, subscription in scene.join.protocols]
+    assert (scene.state, scene.owned, claims) == (S.JOINING, {A0}, [{A0}])
+    scene.gather(2).share(A0)
+    (fetch,) = scene.new(ef.FetchCommitted)
+    scene.feed(ev.StartOffsetsFetched(attempt=fetch.attempt, offsets={A0: 0}))
+    assert [set(order.offsets) for order in scene.new(ef.AssignPartitions)] == [{A0}]
+
+
 def test_assignment_of_an_unsubscribed_topic_is_not_applied() -> None:
     """Rules 4.5: The member joins again instead."""
     scene = joining().gather(1)
