@@ -8,7 +8,7 @@ from tests.membership.builders import Scene
 
 
 def errors_of(scene: Scene) -> dict[int, BrokerError | None]:
-    """Return each commit that the last event completed, with the one error of all its partitions (None: committed)."""
+    """Return each commit that the last event completed, with the error that its partitions share (None: committed)."""
     found: dict[int, BrokerError | None] = {}
     for completed in scene.new(CommitCompleted):
         distinct = set(completed.errors.values()) or {None}

@@ -180,7 +180,7 @@ def test_eager_callbacks_of_one_change_share_one_attempt_number() -> None:
 def test_older_commit_is_not_retried_after_the_start_offsets_were_fetched() -> None:
     """Retained partitions start at the fetched offsets.
 
-    An older commit that succeeded later would be overwritten with an older offset by the next commit.
+    If an older commit succeeded later, the next commit would overwrite it with an older offset.
     """
     scene = eager(A0).commit(44, A0, commit_id=8).target(2, A0, A1).finish().finish()
     sent = len(scene.all(CommitOffsets))

@@ -103,7 +103,7 @@ def test_another_subscription_ends_the_fatal_error_of_a_refused_pattern() -> Non
 
 
 def test_another_subscription_that_is_repeated_ends_the_fatal_error() -> None:
-    """Repeating the new subscription before the poll does not turn it into the refused one."""
+    """If the application repeats the new subscription before the poll, the subscription still ends the error."""
     assert refused_pattern().subscribe("orders").subscribe("orders").poll().state is S.JOINING
 
 

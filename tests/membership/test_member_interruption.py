@@ -44,7 +44,7 @@ def test_on_revoke_that_ends_after_a_rejoin_has_no_effect() -> None:
 
 
 def test_on_assign_that_ends_after_a_rejoin_has_no_effect() -> None:
-    """M73: The completion of a former membership's on_assign makes no partition owned and acknowledges nothing."""
+    """M73: The completion of a former membership's on_assign adds no owned partition and sends no acknowledgement."""
     scene = adding()
     assign = scene.step
     scene.fence().finish().answer(5, [A0, A1])

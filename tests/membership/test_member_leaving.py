@@ -97,7 +97,7 @@ def test_leave_is_repeated_if_a_sent_join_has_no_answer(verdict: Verdict, error:
 
 
 def test_repeated_leave_completes_in_time() -> None:
-    """M111: Repeating a leave takes no longer than waiting for the response to one."""
+    """M111: Repeated leaves take no longer than the wait for the response to a single leave."""
     scene = joining().drop().found().leave()
     since = scene.now
     while not scene.new(LeaveCompleted):
@@ -341,7 +341,7 @@ def test_leave_waits_its_full_timeout_for_a_broker_that_answers() -> None:
 
 @pytest.mark.parametrize(("since_s", "expected"), [(0.0, 10.0), (6.0, 4.0), (60.0, 1.0)])
 def test_commit_in_a_leave_counts_how_long_the_brokers_were_unreachable_before(since_s: float, expected: float) -> None:
-    """The commit waits ten seconds from the loss of the brokers and one second at least.
+    """The commit waits until ten seconds after the loss of the brokers, and at least one second.
 
     Then it fails with the cause, and the leave ends.
     """

@@ -385,7 +385,7 @@ def test_without_positions_nothing_is_committed() -> None:
 
 @pytest.mark.parametrize("delivered_meanwhile", [False, True])
 def test_interval_pauses_until_another_record_is_delivered(*, delivered_meanwhile: bool) -> None:
-    """Nothing is requested from an idle application, unless a record was delivered while it reported."""
+    """An idle application receives no request for positions, unless a record was delivered while it reported them."""
     scene = stable(A0, auto_commit_interval_s=4.0)
     number = request_for_positions(scene)
     if delivered_meanwhile:

@@ -106,7 +106,7 @@ def test_raising_on_assign_leaves_the_member_reconciling_and_unacknowledged() ->
 
 
 def test_member_retries_at_poll_only_from_a_raising_callback_to_the_next_poll() -> None:
-    """The runtime then reports polls immediately, even while the view shows another wait. Other waits need no poll."""
+    """After a callback raised, polls are reported immediately, even if the view shows a wait that needs no poll."""
     scene = adding()
     found = [scene.member.retries_at_poll]
     scene.finish(failed=True).feed(CoordinatorLost(reason="broken"))

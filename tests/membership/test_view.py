@@ -95,7 +95,7 @@ def test_view_shows_the_whole_member() -> None:
 
 
 def test_view_shows_pending_revocation_until_on_revoke_ended() -> None:
-    """A revocation is pending from the target without the partition to the end of on_revoke."""
+    """A revocation is pending from the arrival of a target without the partition until on_revoke has ended."""
     scene = revoking()
     seen = [scene.view.pending_revocation]
     seen.append(scene.finish().view.pending_revocation)

@@ -118,7 +118,7 @@ def test_static_member_returns_from_an_unwritten_generation_to_the_assigned_one(
 
 
 def test_dynamic_member_keeps_an_unwritten_generation() -> None:
-    """If the coordinator did not change, it expects this number; if it did, it removes the member anyway."""
+    """The same coordinator expects this generation; a new coordinator removes the member anyway."""
     assignment = assigned(is_static=False)
     assignment.joined(answer(5))
     assert (assignment.forget_unwritten(), assignment.joined_generation) == (False, 5)

@@ -29,7 +29,7 @@ def full(scene: ClassicScene) -> ClassicScene:
 
 
 def crowded(**settings: object) -> ClassicScene:
-    """A static member whose first join a full group refused."""
+    """Return a static member whose first join was refused, because its group is full."""
     return full(joining(instance_id="i", classic=SESSION, **settings))
 
 
@@ -61,20 +61,20 @@ def test_static_member_removes_its_former_member_and_joins() -> None:
 
 
 def test_full_group_without_the_instance_id_is_fatal() -> None:
-    """UNKNOWN_MEMBER_ID means that no member has the instance id; the error is the one that refused the join."""
+    """UNKNOWN_MEMBER_ID means that no member has the instance id; the fatal error is that of the refused join."""
     scene = answered(crowded(), UNKNOWN, V.REJOIN)
     assert (scene.state, fatal_errors(scene), scene.new(ex.SendJoin)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"], [])
 
 
 def test_removal_that_another_member_used_first_is_fatal() -> None:
-    """A join removes the former member once."""
+    """A member removes its former member only once for each join."""
     scene = full(answered(crowded()))
     assert (scene.state, fatal_errors(scene)) == (S.FATAL, ["GROUP_MAX_SIZE_REACHED"])
 
 
 @pytest.mark.parametrize("verdict", [V.RETRY, V.REDISCOVER])
 def test_removal_is_retried_after_a_coordinator_error(verdict: V) -> None:
-    """If the coordinator is loading or has moved, the member joins again after a pause, because it may have a place."""
+    """If the coordinator is loading or has moved, the member joins again after a pause, as the group may admit it."""
     scene = answered(crowded(), LOADING, verdict)
     assert scene.kinds == ([] if verdict is V.RETRY else ["FindCoordinator"])
     scene.found().after(1.0)

@@ -46,7 +46,7 @@ def test_idle_member_heartbeats_on_the_interval() -> None:
 def test_delivered_records_speed_up_the_heartbeat() -> None:
     """While records are delivered, heartbeats follow at `active_heartbeat_interval_s`.
 
-    Without records the interval returns, and 0 turns this off.
+    Without records, heartbeats follow at `heartbeat.interval.ms` again; the value 0 disables the faster heartbeats.
     """
     scene = calm()
     assert gaps(scene, 3, delivered=True) == [0.25] * 3
@@ -55,7 +55,7 @@ def test_delivered_records_speed_up_the_heartbeat() -> None:
 
 
 def test_configured_interval_is_an_upper_limit() -> None:
-    """A configured interval that is shorter than the faster ones replaces them."""
+    """If the configured interval is shorter than the faster intervals, it replaces them."""
     scene = stable(A0, classic={"heartbeat_interval_s": 0.1})
     assert gaps(scene, len(FIRST_S) + 3) == [*FIRST_S, 0.1, 0.1, 0.1]
     assert gaps(scene, 3, delivered=True) == [0.1] * 3

@@ -35,7 +35,7 @@ def joining_by(pattern: str, *topics: str, plan: Plan | None = None) -> ClassicS
 
 
 def stable_by(pattern: str, *names: str, leads: bool = False, plan: Plan | None = None) -> ClassicScene:
-    """STABLE in generation 1 with A0; these topics existed."""
+    """Return a member in STABLE in generation 1 with A0; its topic list contained these topics."""
     scene = joining_by(pattern, plan=plan).listed(*names)
     if not leads:
         return scene.gather(1).share(A0).settle()
@@ -104,7 +104,7 @@ def test_partition_of_a_matching_topic_is_assigned() -> None:
 
 
 def test_leader_requests_the_matching_topics() -> None:
-    """The leader requests the topics that its pattern matches and those of the other members."""
+    """The leader requests the topics that its pattern matches and the topics of the other members."""
     scene = joining_by("^a").listed("a", "ab")
     scene.gather(1, leads=True, members={"n": MemberSubscription(topics=frozenset({"b"}))})
     assert [asked.topics for asked in scene.new(ex.DescribeTopics)] == [{"a", "ab", "b"}]

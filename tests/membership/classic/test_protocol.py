@@ -353,7 +353,7 @@ def test_eager_member_revokes_everything_before_it_joins() -> None:
 
 
 def test_user_data_of_an_assignor_contains_the_last_assignment() -> None:
-    """The eager sticky assignor sends its last assignment although the join owns nothing.
+    """The eager sticky assignor sends its last assignment although the join lists no owned partitions.
 
     A reset generation drops it.
     """
@@ -451,7 +451,7 @@ def test_rebalance_between_join_and_sync_rejoins_and_keeps_everything() -> None:
 
 @pytest.mark.parametrize(("verdict", "error"), [(V.RETRY, LOADING), (V.REJOIN_LATER, LOADING)])
 def test_join_is_repeated_after_a_backoff_if_the_coordinator_loads(verdict: V, error: BrokerError) -> None:
-    """A coordinator that loads does not receive a storm of joins."""
+    """While the coordinator loads, the member waits for a backoff before each join."""
     scene = joining().join_rejected(verdict, error)
     assert (scene.state, scene.new(ex.SendJoin)) == (S.JOINING, [])
     assert len(scene.after(0.2).new(ex.SendJoin)) == 1
@@ -501,7 +501,7 @@ def test_missed_poll_loses_everything_and_rejoins(instance_id: str | None, leave
 
 
 def test_commit_waits_until_the_group_has_gathered() -> None:
-    """The coordinator refuses commits while the group gathers, so the commit is sent with the new generation."""
+    """The coordinator refuses commits during the join phase, so the commit is sent with the new generation."""
     scene = stable(A0).rebalance().feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=60.0))
     assert scene.all(ef.CommitOffsets) == []
     scene.gather(2).share(A0)

@@ -1,4 +1,4 @@
-"""The view of a classic member: as under the consumer protocol, with the generation as the epoch."""
+"""The view of a classic member has the same form as under the consumer protocol, with the generation as the epoch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_view_shows_the_protocol_of_the_group() -> None:
 
 
 def test_request_without_an_answer_is_the_current_error_until_a_heartbeat_is_answered() -> None:
-    """The view names the cause of a coordinator lookup from its first moment, for heartbeats and joins."""
+    """From the start of a coordinator lookup, the view names its cause, for heartbeats and joins."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="silent")
     scene = stable(A0)
     scene.feed(ExchangeFailed(request_id=scene.heartbeat().request_id, reason="silent"))

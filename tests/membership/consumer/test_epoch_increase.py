@@ -65,7 +65,7 @@ def test_temporary_member_joins_and_leaves_before_the_member_takes_partitions() 
 
 
 def test_member_heartbeats_until_its_epoch_has_grown() -> None:
-    """The assignor may run later (group.consumer.assignment.interval.ms); the member heartbeats like a retry."""
+    """The assignor may run later (group.consumer.assignment.interval.ms); heartbeats follow after retry backoffs."""
     scene = waiting()
     for _ in range(3):
         before = scene.now

@@ -179,7 +179,7 @@ def test_join_after_the_release_needs_no_other_request() -> None:
 
 
 def test_join_after_a_failed_description_checks_for_a_classic_group() -> None:
-    """The last member may have left meanwhile, so the group may be a classic one now."""
+    """The last member may have left meanwhile, so the group may be a classic group now."""
     scene = announced().until(lambda s: s.protocol.claim.state is ClaimState.DESCRIBING)
     scene.feed(GroupDescribeFailed(request_id=scene.all(DescribeGroup)[-1].request_id, error=NOT_ALLOWED))
     assert [join.is_consumer_group for join in scene.new(SendHeartbeat)] == [False]
@@ -204,7 +204,7 @@ def test_successor_describes_the_group_every_few_milliseconds_after_its_announce
 
 
 def test_successor_describes_the_group_less_often_the_longer_the_holder_drains() -> None:
-    """A long drain causes few requests, and the member still notices its end within a thousandth of its time."""
+    """A long drain causes few requests; its end is still noticed within a thousandth of the drain time."""
     scene = announced()
     scene.now += 20.0
     describe(scene.poll(), i=holder())

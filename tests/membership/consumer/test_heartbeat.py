@@ -613,7 +613,7 @@ def test_member_without_coordinator_sends_nothing(build: Callable[[], Scene]) ->
 
 
 def test_new_epoch_without_an_assignment_makes_an_empty_member_send_a_full_heartbeat() -> None:
-    """A cancelled join may have received the response with the assignment, so the member requests it again."""
+    """The response to a cancelled join may have contained the assignment, so the member requests it again."""
     scene = stable().with_heartbeat_in_flight().answer(2)
     assert [(heartbeat.is_full, heartbeat.member_epoch) for heartbeat in scene.new_heartbeats] == [(True, 2)]
     assert stable(A0).with_heartbeat_in_flight().answer(2).new_heartbeats == []

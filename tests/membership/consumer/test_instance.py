@@ -196,14 +196,14 @@ def test_lost_release_is_repeated() -> None:
 
 
 def test_slower_of_two_new_members_is_fenced() -> None:
-    """FENCED_INSTANCE_ID for the release means that another new member has joined; it stays."""
+    """FENCED_INSTANCE_ID for the release means that another new member has joined; that member stays."""
     scene = describe(conflict()).reject(Verdict.FATAL, FENCED_INSTANCE)
     assert (scene.state, raised_problems(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
     assert "at the same time" in scene.new(RaiseToApplication)[0].error.message
 
 
 def test_takeover_happens_once_for_a_join() -> None:
-    """If another new member joins between release and join, this member ends and takes nothing back."""
+    """If another new member joins between release and join, this member ends and does not take the id back."""
     scene = describe(conflict()).answer(-2).reject(Verdict.UNRELEASED, UNRELEASED, holder="quicker")
     assert (scene.state, sent(scene)) == (S.FATAL, [])
     error = scene.new(RaiseToApplication)[0].error
@@ -483,7 +483,7 @@ def test_join_that_the_description_does_not_explain_is_repeated_with_a_backoff()
 
 
 def test_claim_of_a_waiting_pool_member_that_was_refused_delays_no_later_claim() -> None:
-    """Of several members that wait, one gets the released id; the others wait for the next one as before."""
+    """Of several members that wait, one gets the released id; the others wait for the next released id."""
     everyone = {name: living(f"m-{name}") for name in POOL}
     free = everyone | {"i1": Holder(member_id="m-i1", member_epoch=-2)}
     scene = pooled(ConflictPolicy.WAIT, **everyone)
