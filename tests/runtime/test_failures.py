@@ -8,7 +8,7 @@ from consumer_membership.runtime.failures import FailureLog
 
 
 def test_failure_log_warns_of_the_first_failure_and_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that is unreachable for a night causes a few warnings, and not thousands."""
+    """A broker that is unreachable for a night causes a few warnings instead of thousands."""
     log = FailureLog("Connecting to h:1")
     with caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
         for _ in range(150):

@@ -116,7 +116,7 @@ def test_hot_path_returns_records_in_order_while_another_thread_pauses_and_resum
 
 
 def test_waiting_records_are_counted_while_another_thread_takes_them() -> None:
-    """Health and rebalances look at the records that other threads take at the same time."""
+    """Health and rebalances count the waiting records while other threads take them."""
     buffer = PrefetchBuffer()
     buffer.landed.append(list(itertools.islice(records(), 20 * ROUNDS)))
     buffer.take_in()

@@ -157,7 +157,7 @@ def test_classic_member_that_lost_its_id_has_no_leave_request_until_it_gets_anot
 
 
 def test_classic_static_member_has_no_leave_request() -> None:
-    """A LeaveGroup would remove its place permanently; without one, its replacement takes over the place."""
+    """A LeaveGroup would remove its place permanently; without a LeaveGroup, its replacement takes over the place."""
     assert guardian_after(view(instance_id="i", protocol=CLASSIC)).updates == []
 
 

@@ -83,7 +83,7 @@ def test_leave_that_is_refused_ends_with_the_brokers_message() -> None:
 
 
 def test_leave_is_sent_again_to_a_loading_coordinator() -> None:
-    """The loading coordinator is the right one, so no other broker receives a request."""
+    """A loading broker is still the group's coordinator, so no other broker receives a request."""
     with ScriptedBroker(script(ErrorCode.coordinator_load_in_progress, ErrorCode.none)) as broker:
         assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert len(broker.requests(HEARTBEAT)) == 2

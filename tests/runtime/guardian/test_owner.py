@@ -130,7 +130,7 @@ order()
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfd")
 def test_guardian_takes_no_status_of_another_child_with_its_process_id() -> None:
-    """After the application waited for the guardian, another child may have its process id; it keeps its status."""
+    """After the application waited for the guardian, another child may have its process id and keeps its status."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         found = os.fstat(ours.fileno())

@@ -1,4 +1,4 @@
-"""The guardian's process: when it leaves, when it does not, and its resources. The parents here are small programs."""
+"""The guardian process: when it sends leave requests, and its resources. The parents here are small programs."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_guardian_does_not_leave_for_a_stopped_process(broker: ScriptedBroker, w
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, number: int) -> None:
-    """After the signal the application may still be killed while it closes."""
+    """The guardian continues after a signal, because the application may still be killed while it closes."""
     with parent(broker) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: waits_for_input(guardian), "a waiting guardian")
@@ -160,7 +160,7 @@ def test_guardian_ignores_signals_for_the_application(broker: ScriptedBroker, nu
 
 
 def test_guardian_leaves_for_a_parent_that_died_before_its_start(broker: ScriptedBroker, way: str) -> None:
-    """The parent's updates count; the guardian finds another parent and a closed pipe."""
+    """The guardian finds another parent process and a closed pipe, and leaves for the members in the updates."""
     with parent(broker, "os.kill(os.getpid(), signal.SIGKILL)", way):
         broker.wait_for(HEARTBEAT)
         assert leavers(broker) == ["m"]
@@ -170,7 +170,7 @@ def test_guardian_leaves_for_a_parent_that_died_before_its_start(broker: Scripte
     ("what", "log"), [("os.close(2)", "/dev/null"), ("a, b = os.pipe(); os.dup2(b, 2); os.close(a)", "pipe:")]
 )
 def test_guardian_leaves_without_a_usable_stderr(broker: ScriptedBroker, what: str, log: str) -> None:
-    """Stderr is closed, so that a socket could get its number, or it is a pipe that no process reads."""
+    """Stderr may be closed, so that a socket could get its descriptor number, or a pipe that no process reads."""
     before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
     line = line_of(1, leave_request(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:

@@ -150,7 +150,7 @@ def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
 
 
 def test_leave_over_tls_names_a_missing_file_and_tries_again(secured_materials: Materials, tmp_path: Path) -> None:
-    """A certificate renewal may be about to create the file; the text has the key and the path."""
+    """A certificate renewal may be about to create the file; the message has the key and the path."""
     file = tmp_path / "ca.pem"
     request = leave_request(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
     with ScriptedBroker(ACCEPTS, tls=server_context(secured_materials, tmp_path)) as broker:
@@ -185,7 +185,10 @@ def test_leave_with_sasl_authenticates_first(mechanism: SaslMechanism, version: 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: SaslMechanism) -> None:
-    """Some brokers lock an account after a few failures; the text has neither password nor proof."""
+    """The guardian sends a rejected password only once; the message has neither password nor proof.
+
+    Some brokers lock an account after a few failures.
+    """
     with ScriptedBroker(SaslScript(ACCEPTS, mechanism.value), nodes=2) as broker:
         clock = Clock()
         sasl = account(mechanism, password="hunter2")  # noqa: S106
@@ -200,7 +203,7 @@ def test_leave_with_a_wrong_password_ends_with_the_brokers_message(mechanism: Sa
 
 
 def test_leave_with_an_unsupported_mechanism_ends_with_a_warning() -> None:
-    """The text names the mechanisms that the broker supports."""
+    """The message names the mechanisms that the broker supports."""
     with ScriptedBroker(SaslScript(ACCEPTS, "SCRAM-SHA-256")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
@@ -219,7 +222,7 @@ def test_leave_with_scram_is_not_sent_to_a_broker_without_the_users_keys() -> No
 
 
 def test_leave_with_a_password_that_has_a_nul_ends_with_a_warning() -> None:
-    """`set_sasl_credentials` accepts any text."""
+    """`set_sasl_credentials` accepts any text, so the guardian itself rejects a NUL."""
     with ScriptedBroker(SaslScript(ACCEPTS, "PLAIN")) as broker:
         outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
         assert outcome.level is Level.WARNING

@@ -314,7 +314,7 @@ def result_of(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> R
 
 @pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
 def test_find_coordinator_returns_the_coordinator(versions: tuple[int, int]) -> None:
-    """Rules 2.5: the rule holds for the single form and for the batch form."""
+    """Rules 2.5: the lookup returns the coordinator in the single form and in the batch form of the request."""
     with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
         broker.coordinator = 2
         assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)

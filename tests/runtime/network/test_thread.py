@@ -748,7 +748,7 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
 def test_lease_is_over_after_a_suspension_until_the_coordinator_confirms_the_session(
     join: Callable[..., Application], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The lease's clock continues during a suspension; the member's clock stops, and its next event makes up for it."""
+    """The lease's clock continues during a suspension; the member's clock stops, and its next event corrects it."""
     caplog.set_level("INFO", "consumer_membership")
     suspended_s = 0.0
     one = join(auto_commit=False, clock=lambda: time.monotonic() + suspended_s)

@@ -92,7 +92,7 @@ def test_requests_may_overlap_and_get_their_own_responses() -> None:
 
 
 def test_requests_of_one_turn_need_one_write_while_a_response_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request is written immediately; one write for each other request would let other threads run."""
+    """The first request is written immediately, and the others in one write, as each write lets other threads run."""
     writes: list[int] = []
 
     async def run() -> list[int]:

@@ -1,4 +1,4 @@
-"""The health file: always complete, as old as the last time without need of a restart, and owned by one process."""
+"""The health file is complete, belongs to one process, and is as old as the last time without need of a restart."""
 
 from __future__ import annotations
 
