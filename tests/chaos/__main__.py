@@ -1,7 +1,7 @@
 """Chaos: `python -m tests.chaos [--seed N] [--rounds N | --minutes M] [--replay SEED] [--faults A,B] [--members A,B]`.
 
 The command starts a cluster of three nodes, and runs rounds on it (`rounds`). Each round has its own seed, from which
-its members, its faults and the begin of each fault are drawn (`plan`). The command prints a line for each round and a
+its members, its faults and the start of each fault are drawn (`plan`). The command prints a line for each round and a
 table at the end. Its exit code is 1 if a round failed. The folders of failed rounds stay in `tests/results/chaos` or in
 the folder of `--keep`.
 """

@@ -5,7 +5,7 @@ reports only events that no correct member could have caused, whatever the fault
 could explain an event (for example, a commit was acknowledged after the next owner began), the rule does not report it.
 
 A process is the owner of a partition from its `Assigned` to its `Revoked`, `Lost` or `Closed`. The committed offset of
-an ownership is the highest offset of which a commit was acknowledged before the ownership began.
+an ownership is the highest offset whose commit was acknowledged before the ownership began.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class _Process:
     owned: dict[Partition, _Ownership] = field(default_factory=dict)
     commits: dict[int, tuple[int, h.CommitBegun, frozenset[Partition]]] = field(default_factory=dict)
     lease_until_ns: int | None = None
-    #: An administrator has removed the member: its lease is void, and another process may own its partitions at once.
+    #: An administrator has removed the member: its lease is void, and another process may already own its partitions.
     is_evicted: bool = False
     is_killed: bool = False
     is_closed: bool = False
@@ -179,7 +179,7 @@ class _Process:
     last_statement: tuple[int, h.Statement] | None = None
 
     def shares_instance_id(self, other: _Process) -> bool:
-        """Whether one process may replace the other at once: a restarted member, or a second one with its id."""
+        """Whether one process may replace the other immediately: a restarted member, or a second one with its id."""
         return self.instance_id is not None and self.instance_id == other.instance_id
 
 
@@ -187,7 +187,7 @@ class _Process:
 class _Log:
     """The progress of one group in one partition."""
 
-    #: How often the record of each number was received.
+    #: How many times the record of each number was received.
     receptions: Counter[int] = field(default_factory=Counter)
     #: The highest acknowledged commit, with its time.
     committed: int = 0
@@ -513,7 +513,7 @@ class _Checker:
         foreign = frozenset(o.partition for o in event.offsets if o.partition not in process.owned)
         begun_ns = self._at_ns
         if process.started.commits_automatically:
-            # Only `on_commit` reports automatic commits, after they end: the time of their begin is unknown.
+            # Only `on_commit` reports automatic commits, after they end: the time when they began is unknown.
             begun_ns, foreign = 0, frozenset()
         process.commits[event.commit] = (begun_ns, event, foreign)
         for offset in event.offsets:

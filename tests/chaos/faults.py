@@ -191,7 +191,7 @@ _TASK_S = 120.0
 
 @_fault("member-kill", Family.MEMBERS, 0, 1)
 def member_kill(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """Kill a member; it is restarted at once."""
+    """Kill a member; it is restarted immediately."""
     testbed.members[target].kill()
     yield
 

@@ -10,11 +10,11 @@ of other clocks before you write them: `until_ns = now_ns() + remaining`.
 
 A member writes these events in the thread that calls the consumer:
 
-- `Assigned` at the begin of `on_assign`, before the application may receive a record of the new partitions.
+- `Assigned` at the start of `on_assign`, before the application may receive a record of the new partitions.
 - `Received` after `poll` has returned the record, with the time before the call as `begun_ns`. A processor writes it
   when the handler begins, with the end of the thread's previous handler as `begun_ns`.
 - `Finished` when the handler of a processor has returned.
-- `Revoked` at the end of `on_revoke`, and `Lost` at the begin of `on_lost`: the application does not use the partitions
+- `Revoked` at the end of `on_revoke`, and `Lost` at the start of `on_lost`: the application does not use the partitions
   afterwards.
 - `CommitBegun` before the request can be sent, and `CommitEnded` with the same `commit` after its response.
 
@@ -147,7 +147,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed:
-    """The harness kills this process, so that another process may replace it at once.
+    """The harness kills this process, so that another process may replace it immediately.
 
     The harness writes it before the signal is sent.
     """
@@ -226,7 +226,7 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """The member has given up these partitions, after it received the response to its last commit of them."""
+    """The member has released these partitions, after it received the response to its last commit of them."""
 
     partitions: tuple[Partition, ...]
 

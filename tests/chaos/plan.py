@@ -1,4 +1,4 @@
-"""The plan of a round, drawn from its seed before the round begins: members, faults, and the begin of each fault.
+"""The plan of a round, drawn from its seed before the round begins: members, faults, and the start of each fault.
 
 This module does no I/O. A fault begins after a number of records that the group has received, not at a time: if you
 repeat a round, its faults begin at the same records on a machine of any speed. Durations are in seconds, because
@@ -22,7 +22,7 @@ SESSION_S, POLL_INTERVAL_S = 6.0, 9.0
 USER, PASSWORD = "member", "chaos"
 #: The number of tasks of a Spark job.
 TASKS = 2
-#: A fault begins when this many records were received since the begin of the round or of the previous fault.
+#: A fault begins when this many records were received since the start of the round or of the previous fault.
 _FEWEST_BEFORE, _MOST_BEFORE = 60, 300
 #: The seeds of rounds have this many bits: short enough to type.
 _SEED_BITS = 32

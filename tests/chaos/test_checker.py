@@ -23,22 +23,22 @@ def at(seconds: float, process: str, event: Event) -> Entry:
 
 
 def started(seconds: float, process: str, **fields: object) -> Entry:
-    """A member begins."""
+    """Return the event of a member that begins."""
     return at(seconds, process, h.Started(group="g", kind="poll", pid=1, **fields))  # type: ignore[arg-type]  # fields
 
 
 def produced(*offsets: int, seconds: float = 0.0) -> list[Entry]:
-    """Acknowledged records; the number of each record is its offset."""
+    """Return the events of acknowledged records; the number of each record is its offset."""
     return [at(seconds, "producer", h.Produced(partition=P, offset=o, number=o, key=f"k{o % 2}")) for o in offsets]
 
 
 def assigned(seconds: float, process: str, epoch: int = 1) -> Entry:
-    """The partition is assigned."""
+    """Return the event of the partition's assignment."""
     return at(seconds, process, h.Assigned(member_id=process, epochs=(Epoch("orders", 0, epoch),)))
 
 
 def received(seconds: float, process: str, *offsets: int, lease_s: float | None = None) -> list[Entry]:
-    """A member receives these records at the same time."""
+    """Return the events of a member that receives these records at the same time."""
     until = None if lease_s is None else round(lease_s * S)
     return [
         at(
@@ -51,7 +51,7 @@ def received(seconds: float, process: str, *offsets: int, lease_s: float | None 
 
 
 def committed(seconds: float, process: str, offset: int, **answer: object) -> list[Entry]:
-    """A commit and its response, 0.1 s later."""
+    """Return the events of a commit and of its response, 0.1 s later."""
     return [
         at(seconds, process, h.CommitBegun(commit=offset, offsets=(Offset("orders", 0, offset),))),
         at(seconds + 0.1, process, h.CommitEnded(commit=offset, **answer)),  # type: ignore[arg-type]  # its fields
@@ -59,12 +59,12 @@ def committed(seconds: float, process: str, offset: int, **answer: object) -> li
 
 
 def revoked(seconds: float, process: str) -> Entry:
-    """The partition is given up."""
+    """Return the event of the partition's revocation."""
     return at(seconds, process, h.Revoked(partitions=(P,)))
 
 
 def lost(seconds: float, process: str) -> Entry:
-    """The partition is lost."""
+    """Return the event of the partition's loss."""
     return at(seconds, process, h.Lost(partitions=(P,)))
 
 
@@ -78,7 +78,7 @@ def statement(
     lease_s: float | None = None,
     would_restart_help: bool = False,
 ) -> Entry:
-    """A sample of `membership()` and `health()`; without an `epoch`, the member owns no partition."""
+    """Return a sample of `membership()` and `health()`; without an `epoch`, the member owns no partition."""
     return at(
         seconds,
         process,
@@ -104,14 +104,14 @@ def broken(*entries: Entry | list[Entry]) -> set[Rule]:
     return set(check(sorted(flat, key=lambda entry: entry.at_ns)).rules)
 
 
-#: Process a commits and gives the partition up, and process b owns it afterwards.
+#: Process a commits and releases the partition, and process b owns it afterwards.
 A_OWNS = [started(0, "a"), *produced(0, 1, 2, 3), assigned(1, "a"), *received(2, "a", 0, 1)]
 A_GIVES_UP = [*committed(3, "a", 2), revoked(4, "a")]
 B_OWNS = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 2, 3)]
 
 
 def test_checker_reports_no_rule_for_a_change_of_owner_after_commit_and_revocation() -> None:
-    """A member may commit, give a partition up and be followed by another owner; the figures count the hand-over."""
+    """A member may commit and release a partition, which another member may then own; the figures count this."""
     entries = sorted([*A_OWNS, *A_GIVES_UP, *B_OWNS, *committed(7, "b", 4), SETTLED], key=lambda entry: entry.at_ns)
     verdict = check(entries)
     assert verdict.violations == ()
@@ -195,7 +195,7 @@ def test_record_twice_in_one_ownership_is_a_repeat() -> None:
 
 
 def test_records_must_not_be_repeated_after_an_automatic_commit_in_a_round_without_faults() -> None:
-    """A member that commits automatically must commit before it gives its partitions up."""
+    """A member that commits automatically must commit before it releases its partitions."""
     first = [started(0, "a", commits_automatically=True), *produced(0, 1), assigned(1, "a"), *received(2, "a", 0)]
     again = [started(0, "b"), assigned(5, "b", 2), *received(6, "b", 0, 1)]
     fault = at(3, "harness", h.FaultBegan(fault="stop", target="a"))
@@ -213,7 +213,7 @@ def test_records_in_another_order_are_reported() -> None:
 
 
 def finished(seconds: float, process: str, *offsets: int) -> list[Entry]:
-    """The handlers of these records return."""
+    """Return the events of handlers that return."""
     return [at(seconds, process, h.Finished(partition=P, offset=o)) for o in offsets]
 
 
@@ -379,14 +379,14 @@ def test_commit_of_unread_records_is_reported() -> None:
 
 
 def test_commit_after_the_revocation_is_reported() -> None:
-    """The broker must reject a commit of a partition that the member has given up."""
+    """The broker must reject a commit of a partition that the member has released."""
     assert broken(A_OWNS, revoked(4, "a"), committed(4.2, "a", 2), B_OWNS, SETTLED) == {Rule.COMMIT_NOT_OWNED}
     refused = committed(4.2, "a", 2, error="STALE_MEMBER_EPOCH")
     assert broken(A_OWNS, revoked(4, "a"), refused, B_OWNS, SETTLED) == set()
 
 
 def test_automatic_commit_may_be_reported_after_the_revocation() -> None:
-    """`on_commit` may run after the partition was given up, because it runs after the commit."""
+    """`on_commit` may run after the partition was released, because it runs after the commit."""
     first = [started(0, "a", commits_automatically=True), *produced(0, 1, 2, 3), assigned(1, "a")]
     entries = [*first, *received(2, "a", 0, 1), revoked(4, "a"), *committed(4.2, "a", 2)]
     assert broken(entries, B_OWNS, committed(7, "b", 4), committed(8, "a", 1), SETTLED) == set()

@@ -41,7 +41,7 @@ class _Echo(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[EchoServer]:
-    """A server that sends each frame back."""
+    """Start a server that sends each frame back."""
     with EchoServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
         thread.start()
@@ -52,14 +52,14 @@ def server() -> Iterator[EchoServer]:
 
 @contextmanager
 def connected(links: Links) -> Iterator[socket.socket]:
-    """A connection of the member."""
+    """Connect through the links, as the member does."""
     host, _, port = links.servers.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
         yield connection
 
 
 def frame(body: bytes) -> bytes:
-    """A request."""
+    """Return a request with this body, after its size."""
     return _SIZE.pack(len(body)) + body
 
 

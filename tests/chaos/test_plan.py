@@ -62,7 +62,7 @@ def test_covering_is_limited_to_the_faults_and_features_of_the_command_line() ->
 
 
 def test_mixed_rounds_have_static_and_dynamic_members_in_one_group() -> None:
-    """`MIXED` makes all rounds mixed; without it, about half are. Members with `assign` do not count."""
+    """`MIXED` makes all rounds mixed; without it, about half of them. Members with `assign` do not count."""
     assert all(one.is_mixed and MIXED in one.features for one in rounds(MIXED, count=200))
     assert 0.4 < sum(one.is_mixed for one in rounds()) / len(rounds()) < 0.7
     for one in rounds():

@@ -1,1 +1,1 @@
-"""Coverage-guided fuzzing of everything that reads data of other programs; `targets` lists it."""
+"""Coverage-guided fuzzing of all code that reads data from other programs; `targets` has a function for each reader."""

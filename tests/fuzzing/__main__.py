@@ -1,9 +1,10 @@
 """Fuzz: `python -m tests.fuzzing [TARGET ...] [--seconds N] [--seed N]`, or `TARGET --input FILE` to run one input.
 
-Each target runs in its own process (`process`) with limits of memory and of time for each input, and begins with the
-inputs of the corpus. The targets share the seconds, two at a time. Prints a line for each target. If a target failed,
-prints its traceback, keeps the input in `tests/results/fuzzing`, and ends with 1. Once the defect is fixed, move that
-file to `tests/fuzzing/corpus/TARGET/found-NAME`, where the unit tests run it.
+Each target runs in its own process (`process`), with a memory limit and a time limit for each input, and begins with
+the inputs of the corpus. Two targets run at the same time, and all targets together take N seconds. The command prints
+a line for each target. If a target failed, it prints the traceback, keeps the input in `tests/results/fuzzing`, and
+returns 1. Once the defect is fixed, move that file to `tests/fuzzing/corpus/TARGET/found-NAME`, where the unit tests
+run it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.fuzzing.targets import TARGETS
 from tests.support import seeds
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "fuzzing"
-#: Targets at a time, as in `process`.
+#: How many targets run at the same time, as in `process`.
 PROCESSES = 2
 #: The address space of a process; without inputs it uses 0.5 GB.
 MEMORY_BYTES = 2 << 30
@@ -38,7 +39,7 @@ INPUT_S = 30
 INPUT_BYTES = 16_384
 #: How long the processes may take to start and to end on a busy machine.
 LAPSE_S = 180
-#: How much of the output of a failed target is shown.
+#: How many lines of the output of a failed target are printed.
 _SHOWN_LINES = 40
 
 MISSING = """\
@@ -95,7 +96,7 @@ def fuzz(
             ) as process,
         ):
             rounds = -(-len(targets) // PROCESSES)
-            # libFuzzer ends each target in time; this is for a process that cannot start or end.
+            # libFuzzer ends each target in time. This timer ends a process that cannot start or end.
             end = threading.Timer(rounds * (seconds + input_s) + LAPSE_S, _kill, [process])
             end.start()
             try:
@@ -112,7 +113,7 @@ def fuzz(
 
 
 def _folders(target: str, scratch: str) -> list[str]:
-    """Return the flags with the place of failed inputs and the folders of the corpus, of which the first grows."""
+    """Return libFuzzer's arguments: the path of failed inputs, a new folder for found inputs, and the corpus."""
     grows = Path(scratch, target)
     grows.mkdir()
     stays = [str(FOLDER / target)] if (FOLDER / target).is_dir() else []
@@ -170,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run what was asked for."""
+    """Run the fuzzer or a single input, as the command line requests; return the exit code."""
     parser = _parser()
     options = parser.parse_args(words)
     targets = options.targets or list(TARGETS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "corpus"
-#: The names of inputs that showed a defect begin with it.
+#: The beginning of the names of inputs that showed a defect.
 FOUND = "found-"
-#: Between two files of an input of the target `checkpoints`; no file has it.
+#: The separator of files in an input of the target `checkpoints`; no file contains it.
 SEPARATOR = b"\x00----\x00"
 
 

@@ -1,4 +1,4 @@
-"""Mutations of JSON: a change of a byte rarely leaves JSON that a reader accepts, and so never reaches its values."""
+"""Mutations of JSON values: a changed byte rarely leaves valid JSON, so readers would reject it before its values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any, TypeAlias
 
 from tests.fuzzing.corpus import SEPARATOR
 
-#: Returns a changed input of at most this size, by this seed.
+#: Returns a changed input. The arguments are the input, the largest size of the result, and a seed.
 Mutator: TypeAlias = Callable[[bytes, int, int], bytes]
-#: Changes the bytes of an input; libFuzzer's own mutation.
+#: libFuzzer's own mutation, which changes the bytes of an input. The arguments are the input and the largest size.
 ByteMutator: TypeAlias = Callable[[bytes, int], bytes]
 
-#: Values at which readers fail: of other types, at the ends of ranges, and too long or too deep.
+#: Values that readers may not expect: of other types, at the ends of ranges, too long or nested too deeply.
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, 1e308),
     *(float("inf"), float("-inf"), float("nan"), "", "a", "\0", "\ud800", "\u2028", "9" * 5000, "(a+)+$", [], {}),
     *([[]], [None, 1], {"": {}}, {"!": "list", "=": []}, {"^": -1}, {"^": 10**9}, {"!": "float", "=": "inf"}),
 )
-#: The parts of an input that may be JSON: lines, also after a first byte, and the parts of a checkpoint.
+#: The ends of the parts that may be JSON: lines, of which the first byte may have another meaning, and files of a
+#: checkpoint.
 _ENDS = re.compile(rb"\n|" + re.escape(SEPARATOR))
 
 
@@ -76,7 +77,7 @@ def _changed(value: Any, chance: Random) -> Any:
             return [*value[:place], _changed(value[place], chance), *value[place + 1 :]]
 
 
-#: Which targets read JSON.
+#: The targets that read JSON.
 MUTATED: Mapping[str, Callable[[ByteMutator], Mutator]] = MappingProxyType(
     dict.fromkeys(("recordings", "checkpoints", "spark-line", "spark-mailbox", "guardian-lines"), json_mutator)
 )

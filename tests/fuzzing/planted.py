@@ -17,7 +17,7 @@ def _sound(data: bytes) -> None:
 
 
 def _raises(data: bytes) -> None:
-    # The error is documented, but the caller does not expect it: it needs five bytes above 127 in a row.
+    # The reader documents the error, but this target does not catch it. It occurs after five bytes above 127 in a row.
     read_unsigned_varint(data + b"\x00", 0)
 
 
@@ -36,7 +36,7 @@ def _ends_the_process(data: bytes) -> None:
         os._exit(0)
 
 
-#: A sound target, and the defects by name.
+#: A target without a defect, and the targets with a defect, by name.
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "sound": _sound,
     "raises": _raises,

@@ -1,8 +1,8 @@
 """The process of the fuzzer: `python -m tests.fuzzing.process MODULE MEMORY FOLDER TARGET=FLAGS ...`.
 
 `tests.fuzzing` starts it. It instruments the package once, which takes seconds, and then forks a process for each
-target, two at a time, with a memory limit. The output of a target is in FOLDER; a line with the target and its wait
-status follows at its end.
+target, two at a time, with a memory limit. Each target writes its output to a file in FOLDER. When a target ends, this
+process prints a line with the target's name and its wait status.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import atheris
 
 from tests.support.partners.stop import die_with_parent
 
-#: Targets at a time.
+#: How many targets run at the same time.
 PROCESSES = 2
 
 
 def main(words: list[str]) -> None:
     """Fuzz these targets of this module with libFuzzer's flags."""
     module, memory, folder, *orders = words
-    # Only the package: the coverage of other code does not depend on the inputs.
+    # Only the package is instrumented: the coverage of other code does not depend on the inputs.
     with atheris.instrument_imports(include=["consumer_membership"]):
         targets = import_module(module).TARGETS
         from tests.fuzzing.mutations import MUTATED  # noqa: PLC0415
@@ -51,7 +51,7 @@ def main(words: list[str]) -> None:
 
 
 def _mutate(data: bytes, most_bytes: int) -> bytes:
-    # `Fuzz` replaces the function of the module, so it is looked up at each call.
+    # `Fuzz` replaces `atheris.Mutate`, so the function is looked up at each call.
     changed: bytes = atheris.Mutate(data, most_bytes)
     return changed
 

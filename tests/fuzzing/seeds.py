@@ -1,7 +1,7 @@
 """Write the corpus from real messages: `python -m tests.fuzzing.seeds`.
 
 Responses come from the golden frames of brokers, recordings from a member and from simulated groups, and the other
-inputs from the package's own writers. Inputs that once failed (`found-*`) are kept.
+inputs from the package's own writers. Inputs that showed a defect (`found-*`) are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _A, _B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def seeds() -> Iterator[tuple[str, str, bytes]]:
-    """Yield target, name and content of each input."""
+    """Yield the target, the name and the content of each input."""
     sources = {
         "responses": _responses(),
         "connection": _connections(),
@@ -98,7 +98,7 @@ def _responses() -> Iterator[tuple[str, bytes]]:
 
 
 def _decodable(layout: type, api: Api, version: int, header: bytes, chance: Random) -> bytes:
-    """Return a random response that has elements, without an error if possible."""
+    """Return a random response that can be decoded; if possible, it has elements and no error."""
     found = b""
     for _ in range(50):
         content = written(some_entity(layout, chance))
@@ -164,7 +164,7 @@ def _members() -> Iterator[tuple[str, bytes]]:
 
 def _classic_members() -> Iterator[tuple[str, bytes]]:
     def sequence(*answers: object) -> bytes:
-        # The header of a Heartbeat response has tagged fields from version 4 on, as those of the other three.
+        # The headers of all four kinds of responses have tagged fields; Heartbeat has them from version 4 on.
         frames = (bytes(5) + written(answer) for answer in answers)
         return b"".join(len(one).to_bytes(2, "big") + one for one in frames)
 
@@ -425,7 +425,7 @@ def _guardian_lines() -> Iterator[tuple[str, bytes]]:
 
 
 def main() -> int:
-    """Write the corpus, and keep the inputs that were found."""
+    """Write the corpus, and keep the inputs that showed a defect."""
     for old in FOLDER.glob("*/*"):
         if not old.name.startswith(FOUND):
             old.unlink()

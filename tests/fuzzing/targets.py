@@ -1,4 +1,4 @@
-"""The fuzz targets: each reads one input as the package reads data of other programs.
+"""The fuzz targets: each target reads one input as the package reads data from other programs.
 
 A target returns for any input. It catches only the errors that the reader documents; every other exception is a defect,
 and so are a hang and unbounded memory, which `process` limits. Where a reader has an inverse, the target also checks
@@ -110,7 +110,7 @@ from tests.support.views import view_of
 Target: TypeAlias = Callable[[bytes], None]
 
 GROUP = "orders-group"
-#: A partition that the responses of a broker may lack.
+#: A partition that is requested, but that a response may lack.
 ABSENT = TopicPartition("absent", 7)
 _NOW = 100.0
 
@@ -157,7 +157,7 @@ def _telemetry(message: Message) -> None:
         session.due(at)
 
 
-# Without the builders of `tests.wire`, whose imports take a second.
+# Created without the builders of `tests.wire`, because their imports take a second.
 _JOIN = SendJoin(
     request_id=7,
     member_id="m",
@@ -203,7 +203,7 @@ _READ: Mapping[Api, Callable[[Message], object]] = MappingProxyType(
 
 
 def responses(data: bytes) -> None:
-    """Read a broker's response: a byte with the API, a byte with the version, and the frame."""
+    """Read a broker's response. The input is a byte with the API, a byte with the version, and the frame."""
     if len(data) < 2 or data[0] not in _APIS or data[1] not in SUPPORTED[Api(data[0])]:
         return
     api = Api(data[0])
@@ -221,7 +221,7 @@ _APIS = frozenset(map(int, Api))
 def connection(data: bytes) -> None:
     """Read the bytes that a broker sends on a new connection; the first byte selects the SASL mechanism.
 
-    The division into pieces has no effect on the events, unless requests are sent in between.
+    If no request is sent in between, the events do not depend on the sizes of the pieces in which the bytes arrive.
     """
     if not data:
         return
@@ -259,9 +259,10 @@ _REQUESTS: Mapping[Api, codec.Fields] = {
 
 
 def member(data: bytes) -> None:
-    """Give a member of the consumer protocol a sequence of heartbeat responses; two bytes before each have its length.
+    """Pass a sequence of heartbeat responses to a member of the consumer protocol; each response follows its length.
 
-    No response makes the core raise, and the member always waits for an event, or for a time that is not in the past.
+    The length has two bytes. No response makes the core raise, and the member always waits for an event, or for a time
+    that is not in the past.
     """
     run = _Member()
     for frame in _pieces(data):
@@ -275,7 +276,7 @@ def member(data: bytes) -> None:
 
 
 class _Member:
-    """A member that subscribes to a topic, and an application that finishes every step at once."""
+    """A member that subscribes to a topic, and an application that finishes every step immediately."""
 
     def __init__(self) -> None:
         numbers = count(1)
@@ -304,7 +305,7 @@ class _Member:
         self._member.view()
 
     def go_on(self) -> None:
-        """Finish the application's steps, resolve the topic of the seeds, and go to the next deadline."""
+        """Finish the application's steps, resolve the topic id of the seeds, and advance to the next deadline."""
         attempt = self._member.newest_attempt
         self.tell(TopicIdsResolved(names={TOPIC_ID: "orders"}))
         self.tell(*(StepFinished(attempt=attempt, step=step) for step in Step))
@@ -319,10 +320,10 @@ TOPIC_ID = UUID(int=7)
 
 
 def classic_member(data: bytes) -> None:
-    """Give a member of the classic protocol a sequence of responses; two bytes before each have its length.
+    """Pass a sequence of responses to a member of the classic protocol; each response follows its length (two bytes).
 
-    Each response answers a request of the member: a join or a sync if one waits, else a heartbeat or a leave. If the
-    member leads, its assignor assigns partitions to the subscriptions in the response.
+    Each response answers a request of the member: a pending join or sync, or else a pending heartbeat or leave. If the
+    member is the leader, its assignor assigns partitions to the subscriptions in the response.
     """
     run = _ClassicMember()
     for frame in _pieces(data):
@@ -330,7 +331,7 @@ def classic_member(data: bytes) -> None:
 
 
 class _ClassicMember:
-    """A member that subscribes to a topic, and an application that finishes every step at once."""
+    """A member that subscribes to a topic, and an application that finishes every step immediately."""
 
     def __init__(self) -> None:
         numbers = count(1)
@@ -347,7 +348,10 @@ class _ClassicMember:
         self._tell(Subscribed(subscription=subscription), Polled(), CoordinatorFound(coordinator=coordinator))
 
     def answer(self, frame: bytes) -> None:
-        """Answer a request with this frame, and finish the steps of the application; wait if there is no request."""
+        """Answer a pending request with this frame, and finish the application's steps.
+
+        If there is no further request, advance to the next deadline.
+        """
         if self._requests:
             order = next((one for one in self._requests if isinstance(one, SendJoin | SendSync)), self._requests[0])
             self._requests.remove(order)
@@ -415,7 +419,7 @@ def _lead(effect: LeaderEffect) -> LeaderEvent:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """Yield the parts of an input that have two bytes with their length before them; the last one may be shorter."""
+    """Yield the parts of an input. Each part follows two bytes with its length; the last part may be shorter."""
     while data:
         end = 2 + int.from_bytes(data[:2], "big")
         yield data[2:end]
@@ -426,7 +430,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def consumer_protocol_blobs(data: bytes) -> None:
-    """Read a subscription and an assignment, as a leader, as a member, and for people."""
+    """Read a subscription and an assignment as a leader and a member read them, and as descriptions show them."""
     consumer_protocol.assignment(data)
     consumer_protocol.subscription(data)
     try:
@@ -446,7 +450,7 @@ def consumer_protocol_blobs(data: bytes) -> None:
 
 
 def group_records(data: bytes) -> None:
-    """Read a record of `__consumer_offsets`: two bytes with the length of the key, the key, and the value if any."""
+    """Read a record of `__consumer_offsets`. The input is two bytes with the key's length, the key, and any value."""
     key, *rest = _pieces(data) if data else [b""]
     is_of_group(key, GROUP)
     is_commit(key)
@@ -456,9 +460,9 @@ def group_records(data: bytes) -> None:
 
 
 def commit_metadata(data: bytes) -> None:
-    """Read commit metadata: a byte with the kind of text, eight bytes with the committed offset, and the text.
+    """Read commit metadata. The input is a byte with a kind, eight bytes with the committed offset, and the text.
 
-    With kind 0, the text is any text; with kind 1, it has the prefix, the encoding and the right checksum.
+    With kind 1, the target adds the prefix, the encoding and the correct checksum to the text.
     """
     committed = int.from_bytes(data[1:9], "big", signed=True)
     text = _with_checksum(data[9:], committed) if data[:1] == b"\x01" else data[9:].decode(errors="surrogateescape")
@@ -483,13 +487,13 @@ def _with_checksum(body: bytes, committed: int) -> str:
 
 
 def metadata_of(finished: FinishedOffsets) -> bytes:
-    """Return the input of `commit_metadata` with the metadata that a processor commits."""
+    """Return an input of `commit_metadata` with the metadata that a processor commits."""
     committed = finished.base.to_bytes(8, "big", signed=True)
     return b"\x00" + committed + encode(finished, 4096).encode()
 
 
 def dead_letters(data: bytes) -> None:
-    """Read a dead letter, and print it: each line is the name and the value of a header; the first line is the key."""
+    """Read a dead letter, and format it. The first line of the input is the key; each other line is a header."""
     key, *lines = data.split(b"\n")
     headers: list[tuple[str, str | bytes | None]] = [
         (name.decode(errors="replace"), value.replace(b"\\n", b"\n") if is_there else None)
@@ -518,7 +522,7 @@ def dead_letters(data: bytes) -> None:
 
 @cache
 def _scratch() -> Path:
-    """Return a folder for the files of the targets; it lasts as long as the process."""
+    """Return a folder for the files of the targets, which is deleted when the process ends."""
     folder = TemporaryDirectory(prefix="fuzzing-")
     _KEPT.append(folder)
     return Path(folder.name)
@@ -530,7 +534,7 @@ _KEPT: list[object] = []
 def recordings(data: bytes) -> None:
     """Read a recording as `replay`, `replay --json` or `timeline` does; the checksum of the input selects the command.
 
-    The input has the lines of the recording, or is its compressed file.
+    The input is the lines of a recording, or a compressed file.
     """
     path = _scratch() / "input.recording.gz"
     path.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data, 1))
@@ -557,9 +561,9 @@ _FILES = ("metadata", "offsets/0", "offsets/1", "offsets/2", "commits/0", "commi
 
 
 def checkpoints(data: bytes) -> None:
-    """Read and rewrite a checkpoint's folder; each part is a byte with the name of a file, and its content.
+    """Read and rewrite a checkpoint's folder. Each part of the input is a byte for a file name, and the file's content.
 
-    A part with a byte that names no file is a source's offset, which Spark passes to `kafka-group` as JSON.
+    Any other first byte means that the part is a source's offset, which Spark passes to `kafka-group` as JSON.
     """
     with TemporaryDirectory(dir=_scratch()) as name:
         folder = LocalFolder(Path(name))
@@ -588,7 +592,7 @@ def _read_offsets(text: bytes) -> None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return  # Spark refuses it
+        return  # Spark rejects it
     if not isinstance(found, dict):
         return
     try:
@@ -604,15 +608,15 @@ def _read_offsets(text: bytes) -> None:
 _SECRET = "5e" * 32
 _NONCES: Mapping[Side, str] = {"driver": "0" * 32, "task": "1" * 32}
 _CALLER = Caller(instance=0, attempt=7)
-#: No input waits for it: the other end is closed.
+#: No input waits for this time, because the other end is closed.
 _HANDSHAKE_S = 5.0
 
 
 def spark_line(data: bytes) -> None:
-    """Read what a peer sends on the Spark control line; the first byte selects the end and the state of the line.
+    """Read bytes that a peer sends on the Spark control line; the first byte selects the end and the state of the line.
 
-    0 is the driver and 1 the task in the handshake. 2 and 3 are both ends after it: each line of the input is the text
-    of a frame with a right MAC.
+    0 is the driver during the handshake, and 1 the task. 2 is the driver after the handshake, and 3 the task: each line
+    of the input is the text of a frame, to which the target adds the correct MAC.
     """
     kind, content = data[:1], data[1:]
     if kind == b"\x00":
@@ -662,7 +666,7 @@ def _converse(frames: bytes, sender: Side) -> None:
 
 
 def _send_all(peer: socket.socket, content: bytes) -> None:
-    """Send everything that fits into the buffer of the socket, and close this direction."""
+    """Send as many bytes as fit into the buffer of the socket, and close this direction."""
     peer.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         peer.sendall(content)
@@ -675,7 +679,7 @@ def _server() -> ControlServer:
 
 
 def spark_mailbox(data: bytes) -> None:
-    """Read a task's message to a Spark Connect client, which is the metadata of an offset."""
+    """Read a task's message to a Spark Connect client, which receives it as the metadata of an offset."""
     try:
         message = json.loads(data)
         report = progress_in(message) if message["run"] == "run" else None
@@ -689,7 +693,7 @@ def spark_mailbox(data: bytes) -> None:
 
 
 def probe_requests(data: bytes) -> None:
-    """Read and answer the request of a probe, which arrives in two pieces: the first byte has the size of the first."""
+    """Read and answer a probe's request, which arrives in two pieces; the first byte is the size of the first piece."""
     first, second = data[1 : 1 + data[0]] if data else b"", data[1 + data[0] :] if data else b""
     end, peer = socket.socketpair()
     with end, peer:
@@ -726,7 +730,7 @@ def _report() -> ProcessReport:
 
 
 def guardian_lines(data: bytes) -> None:
-    """Read the lines of an application's pipe to its guardian: invalid lines are skipped."""
+    """Read the lines of an application's pipe to its guardian; invalid lines are skipped."""
     requests = LeaveRequests()
     half = len(data) // 2
     requests.take(data[:half])

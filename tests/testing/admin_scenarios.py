@@ -1,4 +1,4 @@
-"""What users of an admin client and of statistics do: scenarios that a `FakeCluster` and a real broker answer alike."""
+"""Scenarios of admin clients and of statistics, with equal results on a `FakeCluster` and on a real broker."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = ["SCENARIOS"]
 
 
 def of(futures: Mapping[Any, Any]) -> Any:
-    """The result of the only future."""
+    """Return the result of the only future."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 
 
 def refused(futures: Mapping[Any, Any]) -> int:
-    """The error code of the only future."""
+    """Return the error code of the only future, which must fail."""
     with pytest.raises(KafkaException) as caught:
         of(futures)
     return code_of(caught)
 
 
 def soon(question: Callable[[], object], expected: object) -> None:
-    """Repeat the question until this is the answer: brokers apply changes of topics a moment after their response."""
+    """Repeat a call until it returns this value: brokers apply changes of topics a moment after their response."""
 
     def is_answered() -> bool:
         try:
@@ -59,7 +59,7 @@ def soon(question: Callable[[], object], expected: object) -> None:
 
 
 def offsets_of(ground: Ground, admin: AdminClient, group: str, *numbers: int) -> list[tuple[int, int, str | None]]:
-    """The committed offsets of these partitions, or of all, with their metadata."""
+    """Return the committed offsets of these partitions, or of all partitions, with their metadata."""
     wanted = [ground.place(partition=number) for number in numbers] or None
     found = of(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))
     assert found.group_id == group
@@ -67,7 +67,7 @@ def offsets_of(ground: Ground, admin: AdminClient, group: str, *numbers: int) ->
 
 
 def entry_of(ground: Ground, admin: AdminClient, name: str) -> ConfigEntry:
-    """One entry of the topic's configuration."""
+    """Return the entry of the topic's configuration with this name."""
     found: ConfigEntry = of(admin.describe_configs([ConfigResource("topic", ground.topic)]))[name]
     return found
 
@@ -320,7 +320,7 @@ def statistics_have_offsets_and_the_group(ground: Ground) -> None:
     take(consumer, 1)
     expected = {"app_offset": 3, "hi_offset": 3, "lo_offset": 0, "consumer_lag": 1, "rxmsgs": 3, "rxbytes": 11}
     expected["committed_offset"] = 2
-    # A document from before the last record may come after it.
+    # A statistics document from before the last record may arrive after the record.
     rounds([consumer], lambda: bool(texts) and {name: partition()[name] for name in expected} == expected)
     document, found = json.loads(texts[-1]), partition()
     assert (document["type"], document["client_id"], document["rxmsgs"]) == ("consumer", "billing", 3)
@@ -329,7 +329,7 @@ def statistics_have_offsets_and_the_group(ground: Ground) -> None:
     assert (group["state"], group["join_state"], group["assignment_size"]) == ("up", "steady", 1)
 
     def has_ages() -> bool:
-        """Whether the rebalance is younger than the consumer: its age is measured later, at the callback."""
+        """Return whether the rebalance is younger than the consumer; its age is measured later, at the callback."""
         latest = json.loads(texts[-1])
         return bool(0 <= latest["cgrp"]["rebalance_age"] <= latest["age"] / 1000)
 

@@ -1,4 +1,4 @@
-"""What users of `GroupAdmin` do: scenarios that a `FakeCluster` and a real broker answer alike."""
+"""Scenarios of `GroupAdmin`, with equal results on a `FakeCluster` and on a real broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SCENARIOS"]
 
 
 def settled(consumer: Consumer, partitions: int = 1) -> Consumer:
-    """Poll until the consumer has so many partitions, and its group is stable."""
+    """Poll until the consumer has this number of partitions and its group is stable; return the consumer."""
     join(consumer, partitions)
     rounds([consumer], lambda: consumer.membership().is_settled)
     return consumer
@@ -27,14 +27,14 @@ def settled(consumer: Consumer, partitions: int = 1) -> Consumer:
 def is_local(host: str) -> bool:
     """Return whether a client on this machine may have this address.
 
-    A broker in a container sees the gateway of the container's network.
+    A broker in a container receives the address of the gateway of the container's network.
     """
     address = ip_address(host)
     return address.is_loopback or address.is_private
 
 
 def progress_of(ground: Ground) -> list[tuple[int, int | None, int | None, int | None, str | None, str]]:
-    """The partitions of the group's report as (number, committed, end, lag, owner, note)."""
+    """Return the partitions of the group's report as (number, committed, end, lag, owner, note)."""
 
     def row(one: PartitionProgress) -> tuple[int, int | None, int | None, int | None, str | None, str]:
         return one.partition, one.committed, one.end, one.lag, one.owner, one.note
@@ -223,7 +223,7 @@ def group_admin_removes_a_member_by_member_id(ground: Ground) -> None:
     assert (removed.outcome, unknown.outcome) == (RemovalOutcome.REMOVED, RemovalOutcome.UNKNOWN)
     assert removed.member is not None
     assert removed.member.member_id == member_id
-    again = [("assign", [0]), ("lost", [0]), ("assign", [0])]  # its next heartbeat is refused, and it joins again
+    again = [("assign", [0]), ("lost", [0]), ("assign", [0])]  # the next heartbeat is rejected, and the member rejoins
     rounds([consumer], lambda: calls == again)
 
 

@@ -1,4 +1,4 @@
-"""What users of a `Processor` do: scenarios that a `FakeCluster` on virtual time and a real broker answer alike."""
+"""Scenarios of a `Processor`, with equal results on a `FakeCluster` with virtual time and on a real broker."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["SCENARIOS"]
 
 
 def settle(ground: Ground, is_over: Callable[[], bool]) -> None:
-    """Let the processors work until this is true."""
+    """Let the processors work until the condition holds."""
     wait_until(is_over, "the processors' work", between=lambda: ground.cluster.advance(0.1))
 
 
 def committed(ground: Ground) -> list[int]:
-    """The group's committed offsets in the order of the partitions."""
+    """Return the group's committed offsets in the order of the partitions."""
     found = ground.group_admin().committed(ground.group)
     return [at.offset for _, at in sorted(found.items()) if isinstance(at, OffsetAndMetadata)]
 
 
 def text_of(message: Message) -> str:
-    """The value of a record."""
+    """Return the value of a record as text."""
     value = message.value()
     assert isinstance(value, bytes)
     return value.decode()

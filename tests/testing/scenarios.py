@@ -1,4 +1,4 @@
-"""What users of a consumer and a producer do: scenarios that a `FakeCluster` and a real broker answer alike."""
+"""Scenarios of a consumer and a producer, with equal results on a `FakeCluster` and on a real broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from consumer_membership.processing import Processor
 from consumer_membership.processing.settings import ProcessorOptions
 from tests.support.waiting import PATIENCE_S, wait_until
 
-#: How long it waits for something that must not come.
+#: How long a scenario waits for an event that must not happen.
 QUIET_S = 0.5
 _NO_OFFSET = -1001
 
@@ -53,10 +53,10 @@ class Cluster(Protocol):
         """Create a topic."""
 
     def start(self, call: Callable[[], None]) -> object:
-        """Call this in a thread."""
+        """Call this function in a thread."""
 
     def advance(self, seconds: float) -> None:
-        """Let so much virtual time pass; on a broker, other threads run anyway."""
+        """Let this much virtual time pass. On a real broker, do nothing: other threads run anyway."""
 
 
 class Ground:
@@ -91,7 +91,7 @@ class Ground:
         return consumer, calls
 
     def produce(self, *values: str, topic: str | None = None, **fields: object) -> list[Message]:
-        """Produce records to the topic, and return them as their delivery reports have them."""
+        """Produce records to the topic, and return the messages of their delivery reports."""
         delivered: list[Message] = []
 
         def report(error: KafkaError | None, message: Message) -> None:
@@ -105,7 +105,7 @@ class Ground:
         return delivered
 
     def admin(self) -> AdminClient:
-        """Create an admin client, and keep it: the futures of one that was deleted are never done."""
+        """Create an admin client, and keep a reference: the futures of a deleted admin client never complete."""
         self._admins.append(self.cluster.admin_client({}))
         return self._admins[-1]
 
@@ -128,16 +128,16 @@ class Ground:
         return made
 
     def place(self, offset: int = _NO_OFFSET, partition: int = 0) -> TopicPartition:
-        """A partition of the topic."""
+        """Return a partition of the topic with this offset."""
         return TopicPartition(self.topic, partition, offset)
 
     def committed(self, partition: int = 0) -> int:
-        """The group's committed offset."""
+        """Return the group's committed offset of this partition."""
         return self.consumer().committed([self.place(partition=partition)], PATIENCE_S)[0].offset
 
 
 def recording(calls: list[tuple[str, list[int]]]) -> dict[str, Callable[[Consumer, list[TopicPartition]], object]]:
-    """Callbacks that note their partitions, unless there are none."""
+    """Return callbacks that append their partitions to `calls`, unless they receive no partitions."""
 
     def noting(name: str) -> Callable[[Consumer, list[TopicPartition]], object]:
         return lambda _, partitions: partitions and calls.append((name, sorted(one.partition for one in partitions)))
@@ -146,7 +146,7 @@ def recording(calls: list[tuple[str, list[int]]]) -> dict[str, Callable[[Consume
 
 
 def take(consumer: Consumer, count: int) -> list[Message]:
-    """Poll until so many records have come."""
+    """Poll until this number of records has arrived."""
     taken: list[Message] = []
     while len(taken) < count:
         message = consumer.poll(PATIENCE_S)
@@ -157,17 +157,17 @@ def take(consumer: Consumer, count: int) -> list[Message]:
 
 
 def values(consumer: Consumer, count: int) -> list[bytes | str | None]:
-    """The values of so many records."""
+    """Poll until this number of records has arrived, and return their values."""
     return [message.value() for message in take(consumer, count)]
 
 
 def join(consumer: Consumer, partitions: int = 1) -> None:
-    """Poll until the consumer has so many partitions; no record may come."""
+    """Poll until the consumer has this number of partitions; no record may arrive."""
     rounds([consumer], lambda: len(consumer.assignment()) == partitions)
 
 
 def rounds(consumers: list[Consumer], is_over: Callable[[], bool]) -> None:
-    """Poll the consumers in turn until this is true."""
+    """Poll the consumers in turn until the condition holds; no record may arrive."""
 
     def poll() -> None:
         for consumer in consumers:
@@ -180,17 +180,17 @@ def rounds(consumers: list[Consumer], is_over: Callable[[], bool]) -> None:
 
 
 def code_of(caught: pytest.ExceptionInfo[KafkaException]) -> int:
-    """The code of an exception."""
+    """Return the error code of an exception."""
     return int(caught.value.args[0].code())
 
 
 Scenario: TypeAlias = Callable[[Ground], None]
-#: By name, with the number of partitions of the topic.
+#: The scenarios by name, each with the number of partitions of its topic.
 SCENARIOS: dict[str, tuple[Scenario, int]] = {}
 
 
 def scenario(partitions: int = 1) -> Callable[[Scenario], Scenario]:
-    """Add a scenario."""
+    """Return a decorator that adds a scenario whose topic has this number of partitions."""
 
     def add(function: Scenario) -> Scenario:
         SCENARIOS[function.__name__] = function, partitions
@@ -277,7 +277,7 @@ def delivery_report_has_offset_and_topic(ground: Ground) -> None:
 
 @scenario()
 def unknown_partition_of_the_producer_is_refused(ground: Ground) -> None:
-    ground.produce("v")  # the producer of a broker learns the number of partitions later
+    ground.produce("v")  # a real broker's producer receives the number of partitions later
     producer = ground.cluster.producer({})
     producer.list_topics(ground.topic, PATIENCE_S)
     errors: list[object] = []
@@ -774,7 +774,7 @@ def closed_consumer_refuses_calls(ground: Ground) -> None:
 
 
 def transactional(ground: Ground) -> Producer:
-    """A producer with the scenario's transactional id."""
+    """Create a producer with a transactional id, which is the scenario's group id."""
     producer = ground.cluster.producer({"transactional.id": ground.group})
     producer.init_transactions(PATIENCE_S)
     return producer

@@ -1,4 +1,4 @@
-"""The admin client of a `FakeCluster`: how an application gets it. `admin_scenarios` has what it does."""
+"""How an application gets the admin client of a `FakeCluster`; `admin_scenarios` tests the client's methods."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from consumer_membership.testing import FakeAdminClient, FakeCluster
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time."""
+    """Start a cluster with virtual time."""
     with FakeCluster(partitions=2) as cluster:
         yield cluster
 
 
 class OwnAdmin(AdminClient):
-    """An application's own class."""
+    """A subclass that an application defines."""
 
     def __init__(self, conf: dict[str, str | int | float | bool]) -> None:
         super().__init__(conf)
@@ -34,7 +34,7 @@ class OwnAdmin(AdminClient):
 
 
 def test_installed_cluster_serves_admin_clients_by_their_servers(cluster: FakeCluster) -> None:
-    """It does not matter how a module imported the class, or whether it is a subclass."""
+    """Every admin client with the cluster's servers uses the cluster, however the class was imported or derived."""
     config: dict[str, str | int | float | bool] = {"bootstrap.servers": cluster.bootstrap_servers}
     with cluster.installed():
         for admin in (AdminClient(config), confluent_kafka.admin.AdminClient({}, **config)):
@@ -46,7 +46,7 @@ def test_installed_cluster_serves_admin_clients_by_their_servers(cluster: FakeCl
 
 
 def test_other_admin_clients_are_not_changed(cluster: FakeCluster) -> None:
-    """Inside the `with` block and after it, other servers are those of a cluster outside of the process."""
+    """Admin clients with other servers connect to these servers, inside the `with` block and after it."""
     config: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     with cluster.installed(), FakeCluster() as second, second.installed():
         assert type(AdminClient(config)) is AdminClient
@@ -64,7 +64,7 @@ def test_configuration_is_checked_as_by_librdkafka(cluster: FakeCluster) -> None
 
 
 def test_calls_that_the_cluster_cannot_answer_raise(cluster: FakeCluster) -> None:
-    """No call returns a future that is never done."""
+    """A call that the cluster does not support raises an error instead of returning a future that never completes."""
     with pytest.raises(UseError, match="real broker"):
         cluster.admin_client().delete_records([])
 

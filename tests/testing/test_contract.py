@@ -1,4 +1,4 @@
-"""The contract of `FakeCluster`: each scenario of a user has the same results on it and on a real broker."""
+"""The contract of `FakeCluster`: each scenario has the same results on a fake cluster and on a real broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RealCluster:
         create_topic(self.bootstrap_servers, name, partitions)
 
     def start(self, call: Callable[[], None]) -> None:
-        """Call this in a thread."""
+        """Call this function in a thread."""
         threading.Thread(target=call, daemon=True).start()
 
     def advance(self, seconds: float) -> None:
@@ -59,14 +59,14 @@ class RealCluster:
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time."""
+    """Start a cluster with virtual time."""
     with FakeCluster() as cluster, cluster.installed():
         yield cluster
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_on_a_fake_cluster(name: str, cluster: FakeCluster) -> None:
-    """The fake cluster has the results of a broker."""
+    """Each scenario passes on the fake cluster."""
     run, partitions = SCENARIOS[name]
     ground = Ground(cluster, partitions)
     with ground.clients:
@@ -76,7 +76,7 @@ def test_scenario_on_a_fake_cluster(name: str, cluster: FakeCluster) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_on_a_broker(name: str, kafka: Broker) -> None:
-    """The scenario describes what a broker does."""
+    """Each scenario passes on a real broker, so the scenarios describe the behavior of brokers."""
     run, partitions = SCENARIOS[name]
     ground = Ground(RealCluster(kafka.bootstrap_servers), partitions)
     with ground.clients:
@@ -84,6 +84,6 @@ def test_scenario_on_a_broker(name: str, kafka: Broker) -> None:
 
 
 def test_document_names_the_number_of_scenarios() -> None:
-    """The page about tests states how many scenarios are compared."""
+    """The page about tests has the current number of scenarios."""
     page = (ROOT / "docs" / "consuming" / "testing.md").read_text()
     assert f"runs {len(SCENARIOS)} scenarios" in page

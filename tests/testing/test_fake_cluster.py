@@ -1,4 +1,4 @@
-"""`FakeCluster`: the real consumers on a cluster inside the test process, and what a test can do to their group."""
+"""`FakeCluster`: real consumers on a cluster inside the test process, and the events that a test can cause."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ EARLIEST = {"auto.offset.reset": "earliest"}
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time."""
+    """Start a cluster with virtual time."""
     with FakeCluster() as cluster:
         yield cluster
 
 
 def take(consumer: Consumer, count: int) -> list[Message]:
-    """Poll until there are so many records."""
+    """Poll this number of records."""
     taken = [consumer.poll(60) for _ in range(count)]
     assert all(message is not None and message.error() is None for message in taken)
     return [message for message in taken if message is not None]
 
 
 def subscribed(cluster: FakeCluster, config: dict[str, object] | None = None) -> tuple[Consumer, list[tuple[str, int]]]:
-    """A consumer of `orders`, and the list of its callbacks with the number of their partitions."""
+    """Create a consumer of `orders`, and a list of its callbacks with the number of their partitions."""
     consumer, calls = cluster.consumer({**EARLIEST, "group.protocol": "consumer", **(config or {})}), []
     consumer.subscribe(
         ["orders"],
@@ -59,7 +59,7 @@ def test_consumer_receives_records_with_their_fields(cluster: FakeCluster) -> No
 
 
 def test_virtual_time_moves_only_with_calls_that_wait(cluster: FakeCluster) -> None:
-    """Five minutes of polls take no time, and the member keeps its place."""
+    """Five minutes of polls take no real time, and the member keeps its partitions."""
     cluster.create_topic("orders")
     consumer, calls = subscribed(cluster)
     began = time.monotonic()
@@ -133,7 +133,7 @@ def test_fenced_member_loses_its_partitions_and_rejoins(cluster: FakeCluster) ->
 
 
 def test_expired_session_gives_the_partitions_to_another_member(cluster: FakeCluster) -> None:
-    """`expire_session` removes the member, whose commits are refused from then on."""
+    """`expire_session` removes the member, whose later commits are rejected."""
     cluster.deliver("orders", "one")
     first, _ = subscribed(cluster, {"enable.auto.commit": False})
     (message,) = take(first, 1)
@@ -173,7 +173,7 @@ def test_member_finds_the_coordinator_that_moved(cluster: FakeCluster) -> None:
 
 
 def test_failed_commits(cluster: FakeCluster) -> None:
-    """A retriable error is retried; a final one is raised."""
+    """A retriable error of a commit is retried, and any other error is raised."""
     cluster.deliver("orders", "one")
     consumer, _ = subscribed(cluster)
     take(consumer, 1)
@@ -188,7 +188,7 @@ def test_failed_commits(cluster: FakeCluster) -> None:
 
 
 def test_mistakes_of_a_test_raise_with_the_fix(cluster: FakeCluster) -> None:
-    """A wrong name is never ignored, and the message has the names that exist."""
+    """A wrong name raises an error, whose message has the existing names."""
     cluster.create_topic("orders")
     consumer, _ = subscribed(cluster)
     consumer.poll(1)
@@ -222,7 +222,7 @@ def test_classic_and_automatic_members_consume(cluster: FakeCluster, protocol: s
 
 
 def test_seek_pause_and_position(cluster: FakeCluster) -> None:
-    """Calls that choose the position work as on librdkafka's handle."""
+    """Calls that change the position have the same effects as in librdkafka."""
     for value in range(5):
         cluster.deliver("orders", str(value))
     consumer, _ = subscribed(cluster)
@@ -240,7 +240,7 @@ def test_seek_pause_and_position(cluster: FakeCluster) -> None:
 
 
 def test_producer_calls_delivery_reports_in_poll(cluster: FakeCluster) -> None:
-    """A record is in the log at once, and its report comes with the next poll or flush."""
+    """A record is appended to the log immediately, and the next poll or flush calls its delivery report."""
     reports: list[tuple[object, int | None]] = []
     producer = cluster.producer()
     producer.produce("orders", b"one", key=b"k", on_delivery=lambda error, m: reports.append((error, m.offset())))
@@ -251,7 +251,7 @@ def test_producer_calls_delivery_reports_in_poll(cluster: FakeCluster) -> None:
 
 
 def test_transaction_commits_records_and_offsets_together(cluster: FakeCluster) -> None:
-    """An aborted transaction leaves nothing; a committed one has records and offsets."""
+    """An aborted transaction has no effect; a committed transaction adds its records and commits its offsets."""
     cluster.deliver("orders", "one")
     consumer, _ = subscribed(cluster, {"enable.auto.commit": False})
     take(consumer, 1)
@@ -290,7 +290,7 @@ def test_transaction_of_a_fenced_member_is_refused(cluster: FakeCluster) -> None
 
 
 def test_installed_cluster_serves_producers_by_their_servers(cluster: FakeCluster) -> None:
-    """An application that creates its own clients uses the cluster, and the name is restored afterwards."""
+    """An application that creates its own clients uses the cluster, and the original class is restored afterwards."""
     original = consumer_membership.Producer
     with cluster.installed():
         producer = consumer_membership.Producer({"bootstrap.servers": cluster.bootstrap_servers})

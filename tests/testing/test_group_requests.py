@@ -13,7 +13,7 @@ from consumer_membership.testing import FakeCluster
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time with one record, and offset 1 committed by the group `billing`."""
+    """Start a cluster with virtual time and one record; the group `billing` has committed offset 1."""
     with FakeCluster() as cluster:
         cluster.deliver("orders", "one")
         consumer = cluster.consumer({"group.id": "billing", "auto.offset.reset": "earliest"})
@@ -29,7 +29,7 @@ def test_group_admin_of_an_application_reaches_the_cluster_by_its_servers(cluste
 
 
 def test_group_admin_waits_until_the_groups_are_loaded(cluster: FakeCluster) -> None:
-    """After a move of the coordinator, a call waits on virtual time, at most for its timeout."""
+    """After a move of the coordinator, a call waits in virtual time, at most for its timeout."""
     cluster.move_coordinator(loading_s=20)
     with pytest.raises(GroupError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         cluster.group_admin(timeout_s=10).describe("billing")
@@ -38,6 +38,6 @@ def test_group_admin_waits_until_the_groups_are_loaded(cluster: FakeCluster) -> 
 
 
 def test_group_admin_has_no_history_of_a_fake_cluster(cluster: FakeCluster) -> None:
-    """There is no topic `__consumer_offsets`; the error names the alternative."""
+    """The history of a group raises an error that names the alternative: a fake cluster has no `__consumer_offsets`."""
     with pytest.raises(UseError, match="no history of its groups; use a broker"):
         cluster.group_admin().history("billing", 0)

@@ -1,4 +1,4 @@
-"""The fixtures of the pytest plugin, each in a pytest run of its own."""
+"""The fixtures of the pytest plugin, each tested in a separate pytest run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PLUGIN = "consumer_membership.testing.pytest_consumer_membership"
-#: What a run needs from the present environment: its own pytest finds no configuration of this project.
+#: The path of the package's sources, which a separate run needs: its folder has no configuration of this project.
 ROOT = Path(__file__).parents[2]
 
 FAKE = """
@@ -69,7 +69,7 @@ def test_fake_kafka_serves_an_unchanged_application(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_plugin_imports_nothing_of_the_package(tmp_path: Path) -> None:
-    """Every pytest run of an environment imports the plugin, so its import must be fast."""
+    """The plugin's import loads no module of the package, because every pytest run of an environment imports it."""
     source = ROOT / "consumer_membership" / "testing" / "pytest_consumer_membership.py"
     program = f"import sys; sys.path.insert(0, {str(source.parent)!r}); import pytest_consumer_membership\n"
     program += "assert not [name for name in sys.modules if name.startswith(('consumer_membership.', 'confluent'))]"

@@ -1,4 +1,4 @@
-"""Threads that take turns on virtual time."""
+"""Threads that take turns in virtual time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from consumer_membership.testing.turns import Turns
 
 
 class Time:
-    """A time that moves only with waits, and the turns on it."""
+    """A virtual time that advances only while all threads wait, and the turns of these threads."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -19,17 +19,17 @@ class Time:
         self.turns = Turns(self.lock, lambda: self.now, self.move)
 
     def move(self, until: float) -> None:
-        """Move the time."""
+        """Advance the time to this moment."""
         self.now = until
 
     def sleep(self, seconds: float, *, is_last: bool = False) -> None:
-        """Wait so long."""
+        """Wait for this time."""
         with self.lock:
             self.turns.wait(lambda: False, self.now + seconds, is_last=is_last)
 
 
 def test_threads_run_in_the_order_in_which_their_waits_end() -> None:
-    """Equal moments keep the order of the waits, and a last wait comes after all others."""
+    """Waits with equal ends end in the order in which they began, and a last wait ends after all others."""
     time, events = Time(), list[tuple[str, float]]()
 
     def sleeper(name: str, *seconds: float) -> None:
@@ -45,7 +45,7 @@ def test_threads_run_in_the_order_in_which_their_waits_end() -> None:
 
 
 def test_wait_without_a_limit_that_nothing_ends_raises() -> None:
-    """The thread of the test gets the error, also if another thread has moved the time last."""
+    """The error is raised in the thread of the test, even if another thread was the last to advance the time."""
     time = Time()
     with time.lock, pytest.raises(TimeoutError, match="wait without a limit"):
         time.turns.wait(lambda: False, inf)
@@ -56,7 +56,7 @@ def test_wait_without_a_limit_that_nothing_ends_raises() -> None:
 
 
 def test_failure_while_the_time_moves_is_raised_in_the_thread_of_the_test() -> None:
-    """An error of the cluster is not lost in another thread."""
+    """An error that occurs in another thread, when it advances the time, is raised in the thread of the test."""
     time = Time()
 
     def fail(until: float) -> None:

@@ -17,14 +17,14 @@ GROUP = "billing"
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time, with one topic."""
+    """Start a cluster with virtual time and one topic."""
     with FakeCluster() as cluster, cluster.installed():
         cluster.create_topic("orders", 2)
         yield cluster
 
 
 def config(cluster: FakeCluster) -> dict[str, object]:
-    """The configuration of an application."""
+    """Return the configuration of an application."""
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": GROUP,
@@ -34,7 +34,7 @@ def config(cluster: FakeCluster) -> dict[str, object]:
 
 
 def value_of(message: Message | None) -> object:
-    """The value of a record."""
+    """Return the value of a record."""
     assert message is not None
     assert message.error() is None
     return message.value()
@@ -63,7 +63,7 @@ def test_poll_waits_in_virtual_time_until_a_task_delivers_a_record(cluster: Fake
 
 
 def test_coroutine_callbacks_sleep_in_virtual_time(cluster: FakeCluster) -> None:
-    """A callback may await; the poll that calls it waits for it, and the heartbeats continue."""
+    """A callback may await: the poll that calls it waits, and the heartbeats continue."""
     called: list[tuple[str, int]] = []
 
     async def on_assign(consumer: AIOConsumer, partitions: list[TopicPartition]) -> None:
@@ -90,7 +90,7 @@ def test_coroutine_callbacks_sleep_in_virtual_time(cluster: FakeCluster) -> None
 
 
 def test_cancelled_poll_loses_no_record(cluster: FakeCluster) -> None:
-    """`asyncio.timeout` ends a poll in virtual time; the next one returns the record."""
+    """`asyncio.timeout` ends a poll in virtual time, and the next poll returns the record."""
 
     async def main() -> object:
         async with AIOConsumer(config(cluster)) as consumer:

@@ -21,13 +21,13 @@ GROUP = "billing"
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster on virtual time."""
+    """Start a cluster with virtual time."""
     with FakeCluster() as cluster, cluster.installed():
         yield cluster
 
 
 def config(cluster: FakeCluster, **keys: object) -> dict[str, object]:
-    """The configuration of an application; underscores become dots."""
+    """Return the configuration of an application; underscores in keys become dots."""
     more = {name.replace("_", "."): value for name, value in keys.items()}
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -39,7 +39,7 @@ def config(cluster: FakeCluster, **keys: object) -> dict[str, object]:
 
 
 def seconds(cluster: FakeCluster) -> int:
-    """The present second of the cluster."""
+    """Return the current time of the cluster, rounded to seconds."""
     return round(cluster.now())
 
 
@@ -50,7 +50,7 @@ def deliver(cluster: FakeCluster, *values: str, partition: int = 0) -> None:
 
 
 def text_of(message: Message) -> str:
-    """The value of a record."""
+    """Return the value of a record as text."""
     value = message.value()
     assert isinstance(value, bytes)
     return value.decode()
@@ -166,7 +166,7 @@ def test_handler_timeout_cancels_a_coroutine(cluster: FakeCluster) -> None:
         cluster.start(processor.run)
         cluster.advance(69)
         assert attempts == [(1, 0)]
-        cluster.advance(3)  # the processor looks for late handlers every 0.25 s
+        cluster.advance(3)  # the processor checks for late handlers every 0.25 s
         assert [attempt for attempt, _ in attempts] == [1, 2]
         cluster.advance(10)
     assert cluster.committed(GROUP) == {("orders", 0): 1}
@@ -251,7 +251,7 @@ def test_revocation_waits_for_handlers_until_the_drain_timeout(cluster: FakeClus
 
 
 def test_close_waits_for_the_running_handler(cluster: FakeCluster) -> None:
-    """The grace period is virtual time as well."""
+    """The grace period of a close is also virtual time."""
     ended: list[int] = []
 
     def handle(_: Message) -> None:
@@ -287,7 +287,7 @@ def test_transactional_processor_writes_outputs(cluster: FakeCluster) -> None:
 
 
 def trace(seed: int) -> list[tuple[float, str, str]]:
-    """What two processors with random handlers do, with a rebalance and a fence in the middle."""
+    """Return the events of two processors with random handlers, with a rebalance and a fence in the middle."""
     chance, events = random.Random(seed), list[tuple[float, str, str]]()  # noqa: S311 - no secret
 
     with FakeCluster(partitions=3, seed=seed) as cluster:
@@ -321,7 +321,7 @@ def trace(seed: int) -> list[tuple[float, str, str]]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_same_test_has_the_same_order_of_events(seed: int) -> None:
-    """One thread runs at a time, and the next one is chosen by its place in the queue."""
+    """Equal tests have equal events: one thread runs at a time, and the order of the queue selects the next one."""
     assert trace(seed) == trace(seed)
 
 
@@ -329,7 +329,7 @@ def test_same_test_has_the_same_order_of_events(seed: int) -> None:
 
 
 def test_async_processor_runs_on_the_loop_of_the_cluster(cluster: FakeCluster) -> None:
-    """`cluster.run` has an event loop on virtual time, for `AsyncProcessor` and `asyncio.to_thread`."""
+    """`cluster.run` runs an event loop with virtual time, which `AsyncProcessor` and `asyncio.to_thread` use."""
     ended: list[int] = []
 
     async def handle(_: Message) -> None:
@@ -371,7 +371,7 @@ def test_worker_processes_are_refused(cluster: FakeCluster) -> None:
 
 
 def test_thread_that_the_cluster_did_not_start_is_refused(cluster: FakeCluster) -> None:
-    """It would run at the same time as the others; the error names `start`."""
+    """A call in such a thread raises an error that names `start`: the thread would run at the same time as others."""
     with Processor(config(cluster), ["orders"], print) as processor:
         cluster.start(processor.run)
         failures: list[str] = []
@@ -389,7 +389,7 @@ def test_thread_that_the_cluster_did_not_start_is_refused(cluster: FakeCluster) 
 
 
 def test_call_that_does_not_end_raises(cluster: FakeCluster) -> None:
-    """A call that runs longer than the timeout raises, and the time has passed."""
+    """`result` raises TimeoutError for a call that does not end within the timeout, after this virtual time."""
     with Processor(config(cluster), ["orders"], print) as processor:
         running: RunningCall[None] = cluster.start(processor.run)
         with pytest.raises(TimeoutError, match="has not ended within 60 s"):
@@ -410,7 +410,7 @@ def test_threads_that_wait_end_with_the_cluster() -> None:
 
 
 def test_cluster_ends_a_thread_that_polls_and_closes_its_consumer() -> None:
-    """The thread keeps the lock of the consumer while it waits, so it ends before the consumer is closed."""
+    """A thread that waits in `poll` holds the consumer's lock, so the thread ends before the consumer is closed."""
     seen: list[str] = []
 
     def consume(cluster: FakeCluster) -> None:
@@ -432,6 +432,6 @@ def test_cluster_ends_a_thread_that_polls_and_closes_its_consumer() -> None:
 
 
 def test_started_call_has_a_result_on_real_time() -> None:
-    """`start` works on both times, so that a fixture may choose."""
+    """`start` works with virtual time and with real time, so that a fixture may use either."""
     with FakeCluster(time="real") as cluster:
         assert cluster.start(lambda: 7).result(10) == 7

@@ -141,7 +141,7 @@ class TaskConsumer(Consumer):
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost, **others)
 
     def begin_commit(self, offsets: list[TopicPartition] | None = None) -> PendingCommit:
-        """Begin a commit, and write its begin and its end to the history."""
+        """Begin a commit, and write its start and its end to the history."""
         given = [h.Offset(one.topic, one.partition, one.offset) for one in offsets or ()]
         number = self._writer.begin_commit(given)
         pending = super().begin_commit(offsets)
