@@ -117,7 +117,7 @@ def test_poll_lets_other_tasks_run_while_records_are_buffered(aio_consumers: AIO
             consumer._consumer._session.fetcher.fill(0.1)  # type: ignore[union-attr]
         before, left = turns, len(consumer._ready)
         for _ in range(left):
-            consumer._yields_at = 0.0  # as if each took its time
+            consumer._yields_at = 0.0  # as if the last yield were long ago
             await consumer.poll()
         assert turns - before >= left
         task.cancel()

@@ -67,7 +67,7 @@ def test_waiting_poll_uses_no_thread_and_is_woken_by_an_assignment() -> None:
 
 
 def test_waiting_polls_count_as_polls() -> None:
-    """The member judges max.poll.interval.ms by this count."""
+    """Each `poll` increases the count by which the member checks max.poll.interval.ms."""
 
     async def program() -> None:
         async with ScriptedAIOGroupMember() as member:
@@ -79,7 +79,7 @@ def test_waiting_polls_count_as_polls() -> None:
 
 
 def test_cancelled_poll_leaves_its_callback_running_and_the_next_poll_has_its_result() -> None:
-    """No assignment is lost, and no callback is called twice."""
+    """A cancelled `poll` loses no assignment, and the next poll does not call the callback again."""
 
     async def program() -> None:
         began, may_end, calls = asyncio.Event(), asyncio.Event(), 0
@@ -108,7 +108,7 @@ def test_cancelled_poll_leaves_its_callback_running_and_the_next_poll_has_its_re
 
 
 def test_errors_of_callbacks_and_of_the_group_are_raised_by_the_awaited_poll() -> None:
-    """As in `GroupMember`."""
+    """The awaited `poll` raises the exceptions that `GroupMember.poll` raises."""
 
     async def program() -> None:
         async with ScriptedAIOGroupMember() as member:
@@ -130,7 +130,7 @@ def test_errors_of_callbacks_and_of_the_group_are_raised_by_the_awaited_poll() -
 
 
 def test_close_ends_a_waiting_poll_and_leaves_once() -> None:
-    """The poll returns False, on_revoke runs on the loop, and later polls raise."""
+    """The waiting poll returns False, on_revoke runs on the loop, and later polls raise."""
 
     async def program() -> None:
         revoked: list[int] = []
@@ -158,7 +158,7 @@ def test_close_ends_a_waiting_poll_and_leaves_once() -> None:
 
 
 def test_commits_are_awaited_and_other_calls_never_block() -> None:
-    """Progress, state, health and metrics, as in `GroupMember`."""
+    """Commits, views, health and metrics have the same values as in `GroupMember`."""
 
     async def program() -> None:
         async with ScriptedAIOGroupMember() as member:
@@ -177,7 +177,7 @@ def test_commits_are_awaited_and_other_calls_never_block() -> None:
 
 
 def test_callbacks_of_librdkafka_are_refused() -> None:
-    """As in `GroupMember`; a member needs a running loop."""
+    """The constructor refuses librdkafka's callbacks, as `GroupMember` does, and requires a running event loop."""
 
     async def program() -> None:
         with pytest.raises(ConfigurationError, match="a GroupMember has no such callback"):

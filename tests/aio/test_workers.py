@@ -42,7 +42,7 @@ def test_workers_reuse_an_idle_thread() -> None:
     wait_until(lambda: len(pool._idle) >= 2, "two idle threads")
 
 
-#: A parent whose thread is idle, and a child that has work: its threads are not its parent's.
+#: A parent process has an idle worker thread, which does not exist in its forked child; the child adds a job.
 FORKS = """
 import os, threading
 from consumer_membership.aio.workers import WORKERS
@@ -102,7 +102,7 @@ def test_many_waiting_consumers_share_a_thread_and_get_their_records(
         for consumer in consumers:
             await consumer.subscribe([topic], on_assign=on_assign)
         polls = [asyncio.ensure_future(consumer.poll()) for consumer in consumers]
-        # The shared thread may be polling one of the six at this moment.
+        # The shared thread may be polling one of the six consumers at this moment.
         await async_wait_until(lambda: len(two_threads._sharing) >= 5, "consumers that share a thread")
         assert two_threads._busy == 2
         polls[-1].cancel()
