@@ -15,17 +15,17 @@ from tests.support.waiting import PATIENCE_S
 
 Called = list[tuple[str, list[int]]]
 
-#: How long nothing must come for a drain to be over, once it has what must come.
+#: A drain ends when no record has arrived for this time.
 SILENCE_S = 0.2
 
 
 def at(topic: str, *partitions: int) -> list[TopicPartition]:
-    """Partitions of a topic, as the member identifies them."""
+    """Return partitions of a topic as the member identifies them."""
     return [TopicPartition(topic, partition) for partition in partitions]
 
 
 def offset(value: int) -> OffsetAndMetadata:
-    """An offset as it is reported for a record of the mock cluster."""
+    """Return an offset with the leader epoch that the mock cluster's records have."""
     return OffsetAndMetadata(offset=value, leader_epoch=0)
 
 
@@ -36,7 +36,7 @@ def subscribed(
     then: Callable[[str, Consumer], None] | None = None,
     **config: object,
 ) -> ScriptedConsumer:
-    """A consumer that subscribed, polled, and records its callbacks; `then` runs inside each of them."""
+    """Return a consumer that has subscribed and polled, and records its callbacks; `then` runs inside each callback."""
     consumer = consumers(**config)
 
     def note(name: str) -> Callable[[Consumer, list[PartitionOffset]], None]:
@@ -63,11 +63,11 @@ def record(consumer: Consumer) -> Message:
 
 
 def drain(consumer: Consumer, count: int = 0) -> list[tuple[int, int]]:
-    """Partition and offset of everything that comes until nothing does for a while.
+    """Return partition and offset of each record until no record has arrived for `SILENCE_S`.
 
     Args:
         consumer: A consumer with an assignment.
-        count: How many records must come before silence is the end: a new handle's first fetch may take longer.
+        count: The number of records to wait for without that limit: a new handle's first fetch may take longer.
     """
     messages = [record(consumer) for _ in range(count)]
     while (message := consumer.poll(SILENCE_S)) is not None:

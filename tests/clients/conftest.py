@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from tests.clients.scripted import ScriptedConsumer
 from tests.support.mock_cluster import MockCluster
 
-#: The mock cluster makes a topic with this many partitions when it is first produced to.
+#: The mock cluster creates a topic with this many partitions for the first record that is produced to it.
 PARTITIONS = 4
 #: Records in each partition of `topic`.
 RECORDS = 50
 
-#: Keys that are written with underscores.
+#: Configuration keys with underscores; in all other keyword arguments an underscore means a dot.
 _UNDERSCORED = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "log_level"})
 
 ConsumerFactory = Callable[..., ScriptedConsumer]

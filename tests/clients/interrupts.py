@@ -1,4 +1,4 @@
-"""Signal handlers that raise: at each line of this package's code in turn, and at any moment.
+"""Signal handlers that raise, at each line of this package's code in turn or at random moments.
 
 After each interrupt the application continues as a program that caught the exception does.
 """
@@ -36,9 +36,9 @@ class Interrupt(BaseException):
 
 
 def is_cut_short(call: Callable[[], object], line: int) -> bool:
-    """Make this call with an interrupt at this line of the package's code.
+    """Make this call, and interrupt it at the `line`-th line of the package's code that it executes.
 
-    Return whether it came before the call's end.
+    Return whether the interrupt came before the call ended.
     """
     seen = 0
     latest: dict[FrameType, int] = {}
@@ -77,7 +77,7 @@ def is_cut_short(call: Callable[[], object], line: int) -> bool:
 
 
 def _with_exceptions_of_its_own(call: Callable[[], object]) -> Iterator[object]:
-    """Make this call in a generator, whose stack of handled exceptions ends with it.
+    """Make this call in a generator, because its stack of handled exceptions ends with the generator.
 
     CPython 3.11 leaves the handled exception on the thread's stack if a trace function raises at an `except` line: each
     later exception of the process would have it as its context.
@@ -96,7 +96,7 @@ def _is_in_finalizer(frame: FrameType) -> bool:
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield this frame and those that called it."""
+    """Yield this frame and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -151,17 +151,17 @@ class Application:
             self.take(message)
 
 
-#: So many signals may come for each call that ends.
+#: At most this many signals are sent for each completed call.
 SIGNALS_PER_CALL = 5
 
 
 @contextmanager
 def storm(interrupts: list[None], calls: list[None], seed: int) -> Iterator[None]:
-    """Send the main thread SIGINTs at random moments; the handler raises if it interrupts this package, and counts.
+    """Send the main thread SIGINTs at random moments; if the handler interrupts this package, it counts and raises.
 
     It does not raise in the test's own lines, because this package does not keep records that the program already has,
     and not in a finalizer.
-    `calls` counts the completed calls: on a busy machine signals could come faster than any call ends.
+    `calls` counts the completed calls and limits the signals, because a busy machine may complete no call between two.
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
     main = threading.main_thread().ident or 0
@@ -222,6 +222,6 @@ def read_in_storm(
 
     with storm(interrupts, calls, seed):
         while not until():
-            with suppress(Interrupt, confluent_kafka.KafkaException):  # such as nothing to commit
+            with suppress(Interrupt, confluent_kafka.KafkaException):  # for example, no offset to commit
                 turn()
     return found

@@ -67,7 +67,7 @@ class ScriptedMember:
         self.confirms_leaves = True
         self.commit_error: BrokerError | None = None
         self.answers_commits = True
-        #: What the group has committed, and what was asked of it.
+        #: The group's committed offsets, and the requests for them.
         self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
         self.questions: list[CommittedOffsetsQuestion] = []
         self.answers_questions = True
@@ -75,12 +75,12 @@ class ScriptedMember:
         self.credentials: tuple[str, str] | None = None
         #: The member's connection state and committed offsets.
         self.current_figures = MemberFigures()
-        #: What a leave orders before it is confirmed.
+        #: The orders that follow a leave request, before its confirmation.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
-        #: How many times the application ended the calm.
+        #: How often the application requested a sample of the progress.
         self.samples = 0
-        #: Why recordings were asked for.
+        #: The causes of the requested recordings.
         self.dumps: list[str] = []
         self._line = line
         # Acquired directly: the condition's own `with` is Python code, in which Ctrl-C would leave it locked.
@@ -154,7 +154,7 @@ class ScriptedMember:
         self.credentials = (username, password)
 
     def note_handlers(self, fact: HandlerFact) -> None:
-        """Drop it, because nothing is recorded."""
+        """Drop the fact, because this member has no recording."""
 
     def dump_automatically(self, kind: str, cause: str) -> None:
         assert kind
@@ -282,8 +282,8 @@ class Thread(threading.Thread):
 def signal_in_poll(consumer: ScriptedConsumer, number: signal.Signals) -> Iterator[None]:
     """Send the main thread this signal, once, when its poll in this block has begun a second slice.
 
-    A fixed delay would not do: a Ctrl-C before or after the poll would end the whole run. A poll that takes half of its
-    time for one slice gets no signal.
+    A fixed delay is not enough: a Ctrl-C before or after the poll would end the whole run. If the second slice has not
+    begun after half of `PATIENCE_S`, no signal is sent.
     """
     give_up_at = time.monotonic() + PATIENCE_S / 2
     turns = consumer.member.progress()[0]
@@ -305,7 +305,7 @@ def signal_in_poll(consumer: ScriptedConsumer, number: signal.Signals) -> Iterat
 
 
 class ScriptedGroupMember(GroupMember):
-    """A group member whose membership is scripted by the test, with its callbacks noted."""
+    """A group member whose membership is scripted by the test, and which records its callbacks."""
 
     def __init__(self, **config: object) -> None:
         self.member: ScriptedMember
@@ -319,7 +319,7 @@ class ScriptedGroupMember(GroupMember):
 
     @property
     def session(self) -> MemberSession:
-        """Its session."""
+        """The session of this group member."""
         return member_session_of(self)
 
     def joins(self) -> None:

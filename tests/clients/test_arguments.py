@@ -1,6 +1,6 @@
-"""Invalid arguments: each method refuses them by name, as confluent-kafka does where it survives.
+"""Each method refuses invalid arguments by name, as confluent-kafka does where it does not crash.
 
-confluent-kafka 2.16 aborts or crashes on some of these texts, so its own process tries each.
+confluent-kafka 2.16 aborts or crashes on some of these texts, so they are passed in a separate process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "
 
 # ---- a process survives ----------------------------------------------------------------------------------------------
 
-#: One line for each door: the class of what is raised there, or "taken".
+#: Prints one line for each text and each call in `DOORS`: the class of the raised exception, or "taken".
 TRY_ALL = """
 import sys
 import time
@@ -74,7 +74,7 @@ consumer.close()
 
 
 def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The result of a separate process, however it ended."""
+    """Run the program in a separate process, and return its result, also after a crash."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
 
@@ -100,7 +100,7 @@ def test_invalid_text_in_any_argument_raises_a_printable_error() -> None:
 
 @pytest.mark.slow
 def test_environment_value_that_is_not_utf_8_raises_an_error_that_names_the_variable() -> None:
-    """A shell may export such a value. No line of the traceback contains a password."""
+    """The error names the variable, because a shell may export such a value; the traceback contains no password."""
     program = """if True:
         import os, sys, traceback
         from consumer_membership import Consumer
@@ -170,7 +170,7 @@ def raw() -> Iterator[confluent_kafka.Consumer]:
 
 
 class Mute:
-    """An object that has no text."""
+    """An object whose `str()` raises."""
 
     def __str__(self) -> str:
         raise KeyError("no message")
@@ -210,7 +210,7 @@ MISTAKES: list[Any] = [
 ]
 
 
-#: What confluent-kafka raises for mistakes.
+#: The exception classes that confluent-kafka raises for invalid calls.
 CLASSES = (TypeError, ValueError, KafkaException, RuntimeError)
 
 
@@ -224,7 +224,7 @@ def outcome_of(call: Callable[..., object], args: tuple[object, ...], kwargs: di
 @pytest.mark.parametrize(
     ("method", "args", "kwargs"),
     MISTAKES,
-    # Without what differs between processes: a run of several of them compares the names.
+    # The ids omit the arguments, whose text differs between processes: a run with several processes compares ids.
     ids=[f"{number}-{method}" for number, (method, _, _) in enumerate(MISTAKES)],
 )
 def test_invalid_call_raises_the_exception_class_of_confluent_kafka(
@@ -338,7 +338,7 @@ def test_unknown_configuration_key_error_suggests_the_similar_key(config: dict[o
 
 
 def test_environment_variable_without_a_matching_key_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`CONSUMER_MEMBERSHIP_HOME` may be another program's folder."""
+    """The error names the variable, because `CONSUMER_MEMBERSHIP_HOME` may be set for another program."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_HOME", "/opt/app")
     message = str(refused({}))
     assert "home='/opt/app': No such configuration property" in message
@@ -347,7 +347,7 @@ def test_environment_variable_without_a_matching_key_is_named_in_the_error(monke
 
 
 def test_empty_instance_id_in_the_environment_makes_a_dynamic_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deployment sets an empty variable if it has no value."""
+    """An empty variable sets no instance id, because a deployment exports it empty if it has no value."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "")
     with Consumer({"group.id": "g"}) as consumer:
         assert consumer.membership().instance_id is None
@@ -362,7 +362,7 @@ class _Awaited:
         """Do nothing, as a coroutine."""
 
 
-#: What each key is refused with.
+#: The exception class that each key raises.
 REFUSALS = {"on_commit": KafkaException, "error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError}
 
 
@@ -420,7 +420,7 @@ def test_poll_raises_type_error_of_a_commit_callback_with_wrong_arity(
 
 
 def test_consumer_whose_callback_raised_is_collected(topic: str) -> None:
-    """No reference keeps it: neither the frames of the handled exception, nor the callback's references."""
+    """Neither the frames of the handled exception nor the callback's references keep the consumer alive."""
     consumer = ScriptedConsumer({**NOBODY, "enable.auto.offset.store": True})
     consumer.subscribe([topic], on_assign=WRONG["none"])  # type: ignore[arg-type]  # the mistake in question
     consumer.member.assign({Partition(topic, 0): 0})

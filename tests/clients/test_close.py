@@ -304,7 +304,7 @@ def test_close_while_another_thread_polls_ends_the_poll_within_a_slice(consumers
 
 
 def test_poll_ends_although_an_order_came_after_another_thread_closed(consumers: ConsumerFactory, topic: str) -> None:
-    """An unsubscribe and a close each get the completion of a leave, and the later may come too late to be taken."""
+    """A second `LeaveCompleted`, as after an unsubscribe and a close, may arrive when no call takes orders any more."""
     is_inside, may_return = threading.Event(), threading.Event()
 
     def report(_: str) -> None:
@@ -405,7 +405,7 @@ def test_close_works_after_any_number_of_interrupts(consumers: ConsumerFactory, 
     armed = False
 
     def ctrl_c(_: int, __: object) -> None:
-        # Once for each turn of the loop: a second one would hit the test itself.
+        # Raise once for each turn of the loop: a second interrupt would hit the test itself.
         nonlocal armed
         if armed:
             armed = False
@@ -455,8 +455,8 @@ def test_consumer_destroyed_without_close_sends_no_leave(consumers: ConsumerFact
     assert (member.is_stopped, member.of(LeaveRequested), calls) == (True, [], [])
 
 
-#: Keeps all modules, and the clients in one that CPython clears after the modules of this package. Free-threaded builds
-#: of 3.13 destroy a program's variables that late.
+#: Keeps all modules until the exit, and the clients in `os`, which CPython clears after this package's modules.
+#: Free-threaded builds of 3.13 destroy a program's variables that late.
 _KEPT_TO_THE_END = """
 import os, sys
 from consumer_membership import Consumer, GroupMember

@@ -20,7 +20,7 @@ from tests.clients.scripted import ScriptedConsumer, Thread
 
 
 def started(consumers: ConsumerFactory, topic: str, in_on_assign: Callable[[Consumer], object]) -> ScriptedConsumer:
-    """A consumer that was assigned partitions 0 and 1 at offset 40, and runs this in its on_assign."""
+    """Return a consumer that is assigned partitions 0 and 1 at offset 40, and calls `in_on_assign` in on_assign."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls, lambda name, given: name == "assign" and in_on_assign(given))  # type: ignore[arg-type]  # not used
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 40))
@@ -28,7 +28,7 @@ def started(consumers: ConsumerFactory, topic: str, in_on_assign: Callable[[Cons
 
 
 def firsts(consumer: ScriptedConsumer, count: int) -> dict[int, int]:
-    """The first offset of each partition, from at least this many records."""
+    """Return the first offset of each partition among at least this many records."""
     found: dict[int, int] = {}
     for partition, value in drain(consumer, count):
         found.setdefault(partition, value)
@@ -36,7 +36,7 @@ def firsts(consumer: ScriptedConsumer, count: int) -> dict[int, int]:
 
 
 def test_synchronous_commit_in_on_assign_sets_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
-    """The other partition starts at the group's committed offset."""
+    """The partition starts at the new commit; the other one starts at the group's committed offset."""
     consumer = started(
         consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
     )
@@ -85,7 +85,7 @@ def test_assign_without_offsets_in_on_assign_starts_at_the_new_commit(consumers:
 
 
 def test_assigned_offset_in_on_assign_overrides_the_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """An explicit offset of `assign` takes precedence over a commit beside it."""
+    """An explicit offset of `assign` takes precedence over a commit in the same callback."""
 
     def in_on_assign(given: Consumer) -> None:
         given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
@@ -95,7 +95,7 @@ def test_assigned_offset_in_on_assign_overrides_the_commit(consumers: ConsumerFa
 
 
 def test_commit_before_the_assignment_keeps_the_start_offset(consumers: ConsumerFactory, topic: str) -> None:
-    """Another member owned the partition meanwhile. The group's later committed offset is used."""
+    """The group's later committed offset is used, because another member may have owned the partition meanwhile."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)

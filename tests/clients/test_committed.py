@@ -64,14 +64,14 @@ def test_committed_returns_each_partition_in_the_order_of_the_request(consumers:
 def test_committed_returns_the_committed_metadata(
     consumers: ConsumerFactory, text: str, shown: str | None, epoch: int | None
 ) -> None:
-    """confluent-kafka also commits C's terminating zero, and only that for an empty text; no metadata is None."""
+    """The text ends before C's terminating zero, which confluent-kafka also commits; missing metadata is None."""
     consumer = consumers()
     consumer.member.committed = {P0: OffsetAndMetadata(offset=7, leader_epoch=epoch, metadata=text)}
     assert committed_offsets(consumer, P0) == [(7, shown, epoch)]
 
 
 def test_committed_returns_a_partition_s_error_at_the_partition(consumers: ConsumerFactory) -> None:
-    """Other partitions have their offsets."""
+    """The error of one partition does not affect the offsets of other partitions."""
     consumer = consumers()
     consumer.member.committed = {
         P0: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
@@ -105,7 +105,7 @@ def test_committed_raises_exceptions_of_both_packages(consumers: ConsumerFactory
 
 @pytest.mark.parametrize("called", ["assign", "revoke", "lost"])
 def test_committed_works_inside_callbacks(consumers: ConsumerFactory, topic: str, called: str) -> None:
-    """No other poll is needed for the response."""
+    """The response arrives without another poll."""
     answers: list[object] = []
 
     def ask(name: str, given: Consumer) -> None:
@@ -125,7 +125,7 @@ def test_committed_works_inside_callbacks(consumers: ConsumerFactory, topic: str
 
 
 def cancelled(asked: CommittedOffsetsQuestion) -> None:
-    """Cancel the request, as a membership thread that ended does."""
+    """Cancel the request, as the membership thread does when it ends."""
     asked.answer.cancel()
 
 

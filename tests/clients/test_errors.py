@@ -42,7 +42,7 @@ def error_of(consumer: Consumer) -> KafkaError:
 
 
 def fatal(consumer: ScriptedConsumer, error: BrokerError) -> None:
-    """Have the member refused permanently."""
+    """Make the member FATAL with this error."""
     consumer.member.in_state(MemberState.FATAL)
     is_pattern = error is PATTERN
     consumer.member.order(RaiseToApplication(problem=Problem.FATAL, error=error, ends_with_subscription=is_pattern))
@@ -93,7 +93,7 @@ def test_commit_and_store_offsets_refuse_an_error_message(
 ) -> None:
     """Both raise a KafkaException that names the error, as librdkafka does.
 
-    This package's own message class gets the same.
+    An error message of this package's own class causes the same exception.
     """
     monkeypatch.setattr(error_message, "CAN_BE_MADE", can_be_made and error_message.CAN_BE_MADE)
     consumer = subscribed(consumers, topic, [])
@@ -117,7 +117,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock for the repetition of an error."""
+    """A clock that decides when an error is repeated."""
     clock = Clock()
     monkeypatch.setattr(notices, "monotonic", clock)
     return clock
@@ -407,7 +407,7 @@ def test_constructor_names_a_tls_file_that_cannot_be_read() -> None:
 
 
 def test_unavailable_token_endpoint_raises_the_exception_for_missing_credentials() -> None:
-    """Its error is a kind of AuthenticationError, and has no exception of its own."""
+    """The internal error is a subclass of AuthenticationError and is raised as that class's public exception."""
     raised = exception_of(EndpointUnavailableError("cannot be reached"))
     assert isinstance(raised, AuthenticationError)
     assert isinstance(raised, KafkaException)

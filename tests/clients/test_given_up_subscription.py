@@ -133,7 +133,7 @@ def test_assignment_that_arrives_after_unsubscribe_returns_no_record(consumers: 
 
 
 def test_unsubscribe_inside_on_assign_returns_no_record(consumers: ConsumerFactory, topic: str) -> None:
-    """It works as an `unsubscribe` after on_assign."""
+    """An `unsubscribe` inside on_assign has the same effect as one after it."""
     consumer = subscribed(consumers, topic, [], lambda name, given: name == "assign" and given.unsubscribe())  # type: ignore[arg-type]  # not used
     consumer.member.confirms_leaves = False
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))

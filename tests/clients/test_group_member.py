@@ -41,7 +41,7 @@ def member() -> Iterator[ScriptedGroupMember]:
 
 
 def test_first_poll_joins_and_later_polls_call_the_callbacks(member: ScriptedGroupMember) -> None:
-    """The callbacks receive the partitions that move; `poll` returns True after one of them."""
+    """The callbacks receive the partitions that move; `poll` returns True after a callback."""
     assert len(member.member.of(Subscribed)) == len(member.member.of(Polled)) == 1
     member.member.assign({S0: -1001, S1: -1001})
     assert member.poll(PATIENCE_S) is True
@@ -68,7 +68,7 @@ def test_group_member_has_no_handle_of_librdkafka(monkeypatch: pytest.MonkeyPatc
 
 
 def test_waiting_polls_count_as_polls(member: ScriptedGroupMember) -> None:
-    """The member judges max.poll.interval.ms by this count."""
+    """Each `poll` increases the count by which the member checks max.poll.interval.ms."""
     before = member.member.progress()
     member.poll(0)
     polls, records = member.member.progress()
@@ -102,7 +102,7 @@ def test_fatal_error_is_raised_by_polls_and_commits(member: ScriptedGroupMember)
 
 
 def test_commit_stores_the_progress_of_shards(member: ScriptedGroupMember) -> None:
-    """Offsets and metadata are the application's; `committed` returns them, and a refusal is raised."""
+    """`committed` returns the offset that the application committed; a refused commit raises."""
     done = member.commit([Partition("shards", 0, 7, metadata="page 7")])
     assert [(one.offset, one.error) for one in done] == [(7, None)]
     (found,) = member.committed([Partition("shards", 0)], PATIENCE_S)
@@ -113,7 +113,7 @@ def test_commit_stores_the_progress_of_shards(member: ScriptedGroupMember) -> No
 
 
 def test_lease_belongs_to_the_assignment() -> None:
-    """It has the epoch as its token, and ends with the partition."""
+    """A lease has the epoch of the assignment as its token, and ends when the partition is lost."""
     with ScriptedGroupMember(ownership_lease_enable=True) as member:
         member.joins()
         member.member.assign({S0: -1001}, epoch=5)
@@ -161,13 +161,13 @@ def test_close_inside_a_callback_takes_place_at_the_end_of_the_poll(member: Scri
     ],
 )
 def test_wrong_configuration_is_refused(config: dict[str, object], remedy: str) -> None:
-    """Librdkafka does not check the keys here, so unknown ones are refused by name."""
+    """The constructor refuses unknown keys by name, because librdkafka does not check a group member's keys."""
     with pytest.raises(ConfigurationError, match=remedy):
         GroupMember(SHARDS_CONFIG | config)
 
 
 def test_membership_is_the_latest_view(member: ScriptedGroupMember) -> None:
-    """It never blocks, and also works after the close."""
+    """`membership` never blocks, and also works after the close."""
     member.member.view = replace(member.member.view, member_epoch=4)
     assert (member.membership().member_epoch, member.generation()) == (4, 4)
     member.close()
@@ -208,7 +208,7 @@ def test_health_notices_a_missing_poll(member: ScriptedGroupMember) -> None:
 
 
 def test_view_has_the_wait_of_the_application() -> None:
-    """As in a consumer: a member that subscribed and was not polled waits for the poll."""
+    """The view of a member that subscribed and was not polled shows that it waits for the poll, as in a consumer."""
     with ScriptedGroupMember() as member:
         member.subscribe(["shards"])
         assert member.membership().waits_for is WaitsFor.POLL_TO_JOIN
@@ -217,7 +217,7 @@ def test_view_has_the_wait_of_the_application() -> None:
 
 
 def test_metrics_count_polls_and_callbacks_and_are_on_the_page_until_the_close(member: ScriptedGroupMember) -> None:
-    """`/metrics` has the member beside the consumers of the process."""
+    """`/metrics` lists the member with the consumers of the process, until its close."""
     member.member.assign({S0: -1001})
     member.poll(PATIENCE_S)
     member.poll(0)
@@ -232,7 +232,7 @@ def test_metrics_count_polls_and_callbacks_and_are_on_the_page_until_the_close(m
 
 
 def test_probes_report_the_member_until_its_close() -> None:
-    """Its process is ready when the member is in its group, and live."""
+    """The process is live, and is ready as soon as the member is in its group."""
     with ScriptedGroupMember(health_http_address=ADDRESS) as member:
         at = thread.THIS_PROCESS.probes.served()[ADDRESS]
         assert ask(at, "/readyz")[0] == 503
@@ -245,13 +245,13 @@ def test_probes_report_the_member_until_its_close() -> None:
 
 
 def test_dump_writes_the_recording_of_the_membership(member: ScriptedGroupMember) -> None:
-    """The membership thread has the recording."""
+    """`dump` returns the path of the recording that the membership thread writes."""
     assert member.dump("somewhere") == Path("somewhere")
     assert member.member.dumps == ["requested by the program"]
 
 
 def test_on_warm_is_called_before_the_partitions_are_owned(member: ScriptedGroupMember) -> None:
-    """It receives what another member will hand over; no partition moves, so `poll` continues to wait."""
+    """on_warm receives the partitions that will be handed over; no partition moves yet, so `poll` continues to wait."""
     warmed: list[int] = []
     member.subscribe(["shards"], on_warm=lambda _, partitions: warmed.extend(one.partition for one in partitions))
     member.member.order(WarmPartitions(attempt=1, partitions=frozenset({S0, S1})))

@@ -28,9 +28,9 @@ def idling(consumers: ConsumerFactory, topic: str, last: int = RECORDS - 1) -> S
 
 @pytest.mark.parametrize("timeout_s", [0.12, 0.2])
 def test_idle_poll_waits_in_whole_slices(consumers: ConsumerFactory, topic: str, timeout_s: float) -> None:
-    """A poll makes a turn per slice and two more.
+    """A poll makes at most one turn per slice and two more.
 
-    Librdkafka's remaining fraction of a millisecond causes no loop.
+    A remaining fraction of a millisecond, which librdkafka cannot wait for, causes no loop.
     """
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
@@ -39,7 +39,7 @@ def test_idle_poll_waits_in_whole_slices(consumers: ConsumerFactory, topic: str,
 
 
 def test_idle_poll_waits_in_longer_slices_as_soon_as_no_record_is_left(consumers: ConsumerFactory, topic: str) -> None:
-    """The slices are most of the cost of an idle consumer, and of one with few records; ten in a second are enough."""
+    """The slices cause most of the cost of a consumer with few or no records; ten per second are enough."""
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
     assert consumer.poll(0.6) is None
@@ -67,7 +67,7 @@ def test_record_after_a_calm_period_triggers_a_progress_sample(
     topic: str,
     is_calm: bool,  # noqa: FBT001
 ) -> None:
-    """A record that ends a calm makes the membership thread sample the progress soon; other records do not."""
+    """The first record after a calm period makes the membership thread sample the progress soon; others do not."""
     consumer = idling(consumers, topic)
     consumer.seek(PartitionOffset(topic, 0, RECORDS - 1))
     if is_calm:
@@ -80,7 +80,7 @@ def test_record_after_a_calm_period_triggers_a_progress_sample(
 def test_size_of_the_first_record_after_idling_limits_the_next_batch(
     consumers: ConsumerFactory, cluster: MockCluster
 ) -> None:
-    """The first record of an idle partition comes alone. If it is large, the batch behind it is short at once."""
+    """The first record of an idle partition is fetched alone. If it is large, the next batch is small at once."""
     topic, record_bytes = "heavy", BATCH_BYTES // 4
     filled(cluster, topic, 1)
     consumer = idling(consumers, topic, last=0)

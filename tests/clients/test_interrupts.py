@@ -248,7 +248,7 @@ def test_close_interrupted_at_any_line_commits_only_returned_records(
     """An interrupted `close` can be repeated; the membership thread ends, and commits cover only returned records."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "group", "auto.offset.reset": "earliest"}
     for line in count(1 + part, PARTS):
-        # Not by the fixture, which would keep hundreds of handles.
+        # Without the fixture, which would keep hundreds of handles.
         consumer = subscribed(lambda: ScriptedConsumer(config), long_topic, [])
         consumer.member.assign({TopicPartition(long_topic, number): 0 for number in range(PARTITIONS)})
         consumer.member.farewell = [

@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def session_ends(consumer: ScriptedConsumer, left_s: float) -> None:
-    """The member's lease ends after this time; no thread sets the wake-up."""
+    """Make the member's lease end after this time; no thread sets the wake-up."""
     consumer.member.view = replace(consumer.member.view, lease_until=time.monotonic() + left_s)
 
 
@@ -56,7 +56,7 @@ def test_lease_has_the_epoch_of_the_assignment_and_the_remaining_time(consumers:
 def test_lease_moves_on_with_heartbeat_responses_and_ends_with_the_session(
     consumers: ConsumerFactory, topic: str
 ) -> None:
-    """The same object follows the member."""
+    """A lease object reflects each later change of the member's lease."""
     consumer = owner(consumers, topic)
     lease = lease_of(consumer, topic)
     session_ends(consumer, -1.0)
@@ -80,7 +80,7 @@ def test_lease_of_an_earlier_assignment_stays_over(consumers: ConsumerFactory, t
 
 
 def test_lease_of_a_partition_that_is_not_owned_raises(consumers: ConsumerFactory, topic: str) -> None:
-    """There is nothing to work on."""
+    """`lease` raises for a partition that the member does not own."""
     with pytest.raises(LeaseOverError, match=f"{topic}-1 is not owned"):
         owner(consumers, topic).lease(PartitionOffset(topic, 1))
 
@@ -92,7 +92,7 @@ def test_lease_without_the_configuration_key_raises_with_the_fix(consumers: Cons
 
 
 def test_token_of_an_epoch_that_an_earlier_owner_may_have_raises(consumers: ConsumerFactory, topic: str) -> None:
-    """The lease itself holds; its other messages do not need the token."""
+    """Only `token` raises: the lease itself holds, and its other errors do not need the token."""
     consumer = owner(consumers, topic)
     consumer.member.view = replace(consumer.member.view, has_tokens=False)
     lease = lease_of(consumer, topic)
@@ -108,7 +108,7 @@ def test_token_of_an_epoch_that_an_earlier_owner_may_have_raises(consumers: Cons
 
 
 def test_guard_refuses_to_begin_after_the_end_or_with_too_little_time(consumers: ConsumerFactory, topic: str) -> None:
-    """The work does not begin."""
+    """The guard raises before the work begins."""
     consumer = owner(consumers, topic)
     lease = lease_of(consumer, topic)
     with pytest.raises(LeaseOverError, match="nothing was begun"), lease.guard(at_least_s=2 * PATIENCE_S):
@@ -119,7 +119,7 @@ def test_guard_refuses_to_begin_after_the_end_or_with_too_little_time(consumers:
 
 
 def test_guard_reports_at_its_exit_whether_the_lease_held(consumers: ConsumerFactory, topic: str) -> None:
-    """It raises if the lease was lost; an assignment that was confirmed late has held."""
+    """The guard raises if the lease is lost at its exit; an assignment that was confirmed late has held."""
     consumer = owner(consumers, topic)
     lease = lease_of(consumer, topic)
     with lease.guard() as guard:
@@ -134,7 +134,7 @@ def test_guard_reports_at_its_exit_whether_the_lease_held(consumers: ConsumerFac
 
 
 def test_exception_of_guarded_work_propagates(consumers: ConsumerFactory, topic: str) -> None:
-    """The cause is more useful than the end of the lease, which `held` shows."""
+    """The work's exception is more useful than an error about the end of the lease, which `held` shows."""
     consumer = owner(consumers, topic)
     guard = lease_of(consumer, topic).guard()
     with pytest.raises(ZeroDivisionError), guard:

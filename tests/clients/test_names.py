@@ -34,10 +34,10 @@ from tests.support.mock_cluster import MockCluster
 
 OURS, THEIRS = "consumer_membership", "confluent_kafka"
 PACKAGE = Path(confluent_kafka.__file__).parent
-#: Modules without a counterpart: confluent-kafka's `kafkatest` has programs for other arguments; ours has Java's.
+#: Modules that are not compared: this package's `kafkatest` has Java's arguments, confluent-kafka's has others.
 WITHOUT = ("kafkatest",)
 
-#: What is this package's own, and was here before.
+#: Names of this package's own classes, which existed here before confluent-kafka's names were added.
 OWN = {"admin": frozenset({"MemberDescription"})}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -52,12 +52,12 @@ def modules() -> Iterator[str]:
 
 
 def public(module: ModuleType) -> set[str]:
-    """The names that a program may import from it."""
+    """Return the names that a program may import from this module."""
     return {name for name in dir(module) if not name.startswith("_")} - {*WITHOUT, "os"}
 
 
 def pairs() -> Iterator[tuple[type, type]]:
-    """confluent-kafka's classes that are made again here, each with its counterpart; older releases have no asyncio."""
+    """Yield confluent-kafka's classes with their replacements of this package; older releases have no asyncio."""
     yield cimpl.Consumer, Consumer
     if importlib.util.find_spec(f"{THEIRS}.aio") is not None:
         theirs, ours = (importlib.import_module(f"{package}.aio") for package in (THEIRS, OURS))
@@ -79,7 +79,7 @@ def test_each_module_has_all_names_of_confluent_kafka_s(name: str) -> None:
     """The names are the same objects, except for the consumer classes of this package."""
     try:
         theirs = importlib.import_module(f"{THEIRS}.{name}")
-    except ModuleNotFoundError as lacking:  # one of confluent-kafka's extras is not installed: no more than there
+    except ModuleNotFoundError as lacking:  # an extra of confluent-kafka is not installed
         with pytest.raises(ModuleNotFoundError, match=re.escape(str(lacking))):
             importlib.import_module(f"{OURS}.{name}")
         return
@@ -187,7 +187,7 @@ def test_consumer_without_init_behaves_as_closed(method_of: Any, name: str, give
 
 
 def test_consumers_without_init_are_collected() -> None:
-    """The garbage collector also frees them in a cycle, a thousand times."""
+    """The garbage collector frees a thousand such consumers, also those in a reference cycle."""
     looping = Forgetful()
     looping.own = looping  # type: ignore[assignment]
     gone = weakref.ref(looping)
@@ -208,7 +208,7 @@ def test_consumer_is_an_instance_of_confluent_kafka_s_class() -> None:
         assert isinstance(consumer, consumer_membership.Consumer)
 
 
-# ---- classes that are made of it -------------------------------------------------------------------------------------
+# ---- classes derived from it -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("package", [confluent_kafka, consumer_membership], ids=["theirs", "ours"])
@@ -225,7 +225,7 @@ def test_deserializing_consumer_returns_confluent_kafka_s_values(
     }
 
     base = package.DeserializingConsumer
-    if hasattr(base, "__class_getitem__"):  # of later releases
+    if hasattr(base, "__class_getitem__"):  # later releases
         base = base[str, str]
 
     class Own(base):  # type: ignore[misc, valid-type]

@@ -208,7 +208,7 @@ def test_subscribe_accepts_and_refuses_what_confluent_kafka_does(
 ERROR_MESSAGE = Message(topic="records", partition=0, offset=3, error=KafkaError(3))
 RECORD = Message(topic="records", partition=0, offset=6, value=b"6", leader_epoch=0)
 
-#: One after the other on the same pair of consumers, which have assigned partitions 0 and 1 of `records` by hand.
+#: Calls in this order on one pair of consumers, to which partitions 0 and 1 of `records` are assigned manually.
 CALLS: dict[str, Call] = {
     "position before": lambda c: c.position([TP("records", 0), TP("records", 3), TP("nowhere", 7)]),
     # librdkafka chooses the offsets when its own thread performs the commit. The next call waits for that, so that no
@@ -342,7 +342,7 @@ CALLS: dict[str, Call] = {
 def test_calls_have_the_results_and_exceptions_of_confluent_kafka(
     cluster: MockCluster, topic: str, consumers: ConsumerFactory
 ) -> None:
-    """Each method is called correctly and incorrectly, before, during and after its life."""
+    """Each method is called correctly and incorrectly, before and after the first record and after the close."""
     theirs = confluent_kafka.Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -353,7 +353,7 @@ def test_calls_have_the_results_and_exceptions_of_confluent_kafka(
         }
     )
     ours = consumers(group_id="ours", enable_auto_commit=False)
-    # The mock cluster's word; a real broker's is compared in `tests/integration/test_committed.py`.
+    # The mock cluster's response; a real broker's response is compared in `tests/integration/test_committed.py`.
     ours.member.committed[Partition("nowhere", 1)] = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
     for consumer in (theirs, ours):
         assert consumer.assign([TP(topic, 0, 0), TP(topic, 1, 50)]) is None

@@ -16,7 +16,7 @@ VARIABLE = "CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The warnings about it."""
+    """Return the warnings about a shared instance id."""
     return [record.getMessage() for record in caplog.records if "group.instance.id" in record.getMessage()]
 
 
@@ -86,8 +86,8 @@ def _warned_in_child(servers: str, answer: multiprocessing.SimpleQueue[int]) -> 
 def test_forked_child_logs_no_shared_instance_id_warning_for_the_parent_s_member(consumers: ConsumerFactory) -> None:
     """The inherited consumer belongs to the parent process, so a warning in the child cannot prevent a fence."""
     parent = subscribed(consumers, group_instance_id="f")
-    # librdkafka's threads have connected then. A thread that looks up an address during the fork has a lock of the C
-    # library, which the child would await forever.
+    # After this call librdkafka's threads are connected. A thread that looks up an address during the fork holds a lock
+    # of the C library, for which the child would wait forever.
     parent.list_topics(timeout=PATIENCE_S)
     context = multiprocessing.get_context("fork")
     answer: multiprocessing.SimpleQueue[int] = context.SimpleQueue()

@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-#: Longer than a test has patience with a call beside it: a poll that keeps the handle to its end fails the test.
+#: Longer than tests wait for a concurrent call: a poll that keeps the handle to its end fails the test.
 LONG_POLL_S = 3 * PATIENCE_S
 
 CALLS: dict[str, Callable[[Consumer, str], object]] = {
@@ -198,7 +198,7 @@ def test_pause_during_a_busy_poll_keeps_all_records_in_order(consumers: Consumer
         if message is not None:
             seen.append((message.partition() or 0, message.offset() or 0))
 
-    # Pauses throw away what was fetched: this takes longer than to read.
+    # Pauses discard fetched records, so this takes longer than reading alone.
     try:
         wait_until(lambda: len(seen) >= 4 * RECORDS, "all records", 1.5 * PATIENCE_S, between=poll)
     finally:

@@ -1,4 +1,4 @@
-"""No broker responds: no call raises where confluent-kafka's would not, none blocks, and the view has the reason."""
+"""Without a broker, no call blocks or raises where confluent-kafka's would not, and the view has the reason."""
 
 from __future__ import annotations
 
