@@ -135,6 +135,8 @@ class _Checker:
         self._states = [member, replace(member.copy(), standing=Standing.UNRELEASED)]
 
     def _fenced(self, number: int, at: Instant, heartbeat: Heartbeat) -> None:
+        if heartbeat.instance_id is not None:
+            return  # another process may have left for this static member, which sets its epoch to -2
         if self._states and all(state.epoch == heartbeat.member_epoch for state in self._states):
             self._find(
                 number,

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.events import HeartbeatAnswered
+from consumer_membership.membership.effects import SendHeartbeat
+from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected, Verdict
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.recorder.ring import Entry
+from consumer_membership.types import BrokerError
 from tests.chaos.recorded import Checked, check_entries
 from tests.recorder.members import simulated
 from tests.simulation.profiles import PROFILES
@@ -51,3 +54,29 @@ def test_changed_responses_have_findings() -> None:
     number, event = answers[0]
     assert _change(entries, number, assignment=None).findings
     assert _change(entries, number, member_epoch=0).findings
+
+
+@pytest.mark.parametrize(("instance_id", "count"), [(None, 1), ("a", 0)])
+def test_fenced_member_at_the_epoch_of_the_broker_is_a_finding_if_it_is_dynamic(
+    instance_id: str | None, count: int
+) -> None:
+    """Another process may leave for a static member and so set its epoch to -2, but no process for a dynamic member."""
+    entries = max(entries_of("no faults", 1), key=lambda one: check_entries(one).responses)
+    number, answer = next(
+        (number, entry.event)
+        for number, entry in enumerate(entries)
+        if isinstance(entry.event, HeartbeatAnswered) and entry.event.assignment is None
+    )
+    fenced = HeartbeatRejected(
+        request_id=answer.request_id,
+        verdict=Verdict.REJOIN,
+        error=BrokerError(code=110, name="FENCED_MEMBER_EPOCH"),
+    )
+    sent = [entry._replace(effects=tuple(_of_instance(one, instance_id) for one in entry.effects)) for entry in entries]
+    assert len(check_entries([*sent[:number], sent[number]._replace(event=fenced)]).findings) == count
+
+
+def _of_instance(effect: GroupEffect, instance_id: str | None) -> GroupEffect:
+    if isinstance(effect, SendHeartbeat):
+        return replace(effect, heartbeat=replace(effect.heartbeat, instance_id=instance_id))
+    return effect
