@@ -12,40 +12,40 @@ from consumer_membership.admin import GroupAdmin, arguments
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from tests.support.texts import ANY_TEXT, is_taken_by_c
 
-#: No server listens there: each request ends with a TransportError.
+#: An address at which no server listens: each request ends with a TransportError.
 NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 def make(config: object = NOBODY, **kwargs: object) -> GroupAdmin:
     """Create an admin with arguments of any type."""
-    return GroupAdmin(config, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+    return GroupAdmin(config, **kwargs)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def remove(group: object = "g", **kwargs: object) -> object:
     """Remove members with arguments of any type."""
-    return make().remove_members(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+    return make().remove_members(group, **kwargs)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def describe(group: object, **kwargs: object) -> object:
     """Request a description with arguments of any type."""
-    return make().describe(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+    return make().describe(group, **kwargs)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def committed(group: object) -> object:
     """Request committed offsets with an argument of any type."""
-    return make().committed(group)  # type: ignore[arg-type]  # the mistakes in question
+    return make().committed(group)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def history(since: object = 0.0, **kwargs: object) -> object:
     """Request a history with arguments of any type."""
-    return make().history("g", since, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+    return make().history("g", since, **kwargs)  # type: ignore[arg-type]  # wrong on purpose
 
 
 MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
     (lambda: make(None), "config=None: pass a dict", ArgumentTypeError),
     (lambda: make(5), "config=5: pass a dict", ArgumentTypeError),
     (lambda: make("localhost:9092"), "config='localhost:9092': pass a dict", ArgumentTypeError),
-    (lambda: make({**NOBODY, 5: 1}), '5=1: No such configuration property: "5"', ConfigurationError),  # type: ignore[misc]  # the mistake in question
+    (lambda: make({**NOBODY, 5: 1}), '5=1: No such configuration property: "5"', ConfigurationError),  # type: ignore[misc]  # wrong on purpose
     (lambda: make({**NOBODY, "client.id": "a\ud800"}), "client.id='a\\ud800': it is not UTF-8", ConfigurationError),
     (lambda: make(timeout_s="5"), "timeout_s='5': the timeout must be a number of seconds above 0", ArgumentTypeError),
     (
@@ -109,7 +109,7 @@ MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
 def test_invalid_argument_raises_configuration_error_before_any_request(
     go: Callable[[], object], words: str, kind: type[ConfigurationError]
 ) -> None:
-    """The error has argument, value and fix; it is also a TypeError if the type is wrong."""
+    """The error has the argument, the value and the fix; if the type is wrong, it is also a TypeError."""
     with pytest.raises(ConfigurationError) as caught:
         go()
     assert words in str(caught.value)

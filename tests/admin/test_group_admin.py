@@ -41,7 +41,7 @@ def admin(broker: ScriptedBroker, timeout_s: float = PATIENCE_S, **config: objec
 
 
 def test_describe_returns_members_and_lag() -> None:
-    """Members and epochs come from the coordinator, and owners from the assignment."""
+    """A report has the coordinator's members and epochs, and the owner and the lag of each partition."""
     committed = fetch_answer_v9({TopicPartition("t", 0): (4, 0)})
     with ScriptedBroker(scripted(describe=TWO, fetch=committed), topics=TOPICS) as broker:
         report = admin(broker).describe("g")
@@ -56,7 +56,7 @@ def test_describe_returns_members_and_lag() -> None:
 
 
 def test_describe_finds_classic_group() -> None:
-    """ConsumerGroupDescribe does not find the group, and then DescribeGroups does."""
+    """If ConsumerGroupDescribe does not find the group, DescribeGroups describes it as a classic group."""
     member = classic_member("a", member_assignment=blob({"t": (0, 1)}))
     answers = scripted(describe=NOT_CONSUMER, classic=classic_group(member), fetch=fetch_answer_v9({}))
     with ScriptedBroker(answers, topics=TOPICS) as broker:
@@ -66,7 +66,7 @@ def test_describe_finds_classic_group() -> None:
 
 
 def test_describe_finds_classic_group_without_consumer_protocol() -> None:
-    """Without api key 69, a broker has only classic groups."""
+    """A broker without api key 69 has only classic groups, which DescribeGroups describes."""
     versions = {key: ends for key, ends in NEWEST.items() if key != DESCRIBE}
     answers = scripted(classic=classic_group(), fetch=fetch_answer_v9({}))
     with ScriptedBroker(answers, versions=versions) as broker:
@@ -74,7 +74,7 @@ def test_describe_finds_classic_group_without_consumer_protocol() -> None:
 
 
 def test_describe_without_offsets_sends_no_offset_requests() -> None:
-    """The description then needs fewer ACLs and fewer requests."""
+    """Without offsets, a description sends fewer requests and needs fewer ACLs."""
     with ScriptedBroker(scripted(describe=TWO)) as broker:
         assert admin(broker).describe("g", with_offsets=False).partitions == ()
         assert {request.api_key for request in broker.requests()}.isdisjoint({9, LIST_OFFSETS})
@@ -107,7 +107,7 @@ def test_describe_without_offsets_sends_no_offset_requests() -> None:
 def test_describe_raises_group_error_with_group_and_fix(
     consumer: Answer, classic: Answer, code: int, words: str
 ) -> None:
-    """The error class is this package's, and its code is Kafka's."""
+    """Each error has this package's class, Kafka's code, the group and the fix."""
     with (
         ScriptedBroker(scripted(describe=consumer, classic=classic)) as broker,
         pytest.raises(GroupError) as refusal,
@@ -119,7 +119,7 @@ def test_describe_raises_group_error_with_group_and_fix(
 
 
 def test_describe_retries_loading_or_moved_coordinator() -> None:
-    """The retries have a backoff and end with the timeout."""
+    """A coordinator that loads the group, or that has moved, is retried with a backoff."""
 
     def describe(_: Received) -> Answer:
         count = len(broker.requests(DESCRIBE))
@@ -133,7 +133,7 @@ def test_describe_retries_loading_or_moved_coordinator() -> None:
 
 
 def test_describe_raises_last_error_of_loading_coordinator_after_timeout() -> None:
-    """The error has the coordinator's last error code and the fix."""
+    """After the timeout, the error has the coordinator's last error code and the fix."""
     with ScriptedBroker(scripted(describe=consumer_group(code=14))) as broker:
         refused = refusal_at_timeout(lambda time_s: admin(broker, timeout_s=time_s).describe("g"), GroupError)
     assert "not ready within the timeout (COORDINATOR_LOAD_IN_PROGRESS); retry" in str(refused)
@@ -141,13 +141,13 @@ def test_describe_raises_last_error_of_loading_coordinator_after_timeout() -> No
 
 
 def test_describe_raises_transport_error_after_timeout() -> None:
-    """A cluster that does not respond does not block the caller."""
+    """If the cluster does not respond, the call raises TransportError after the timeout."""
     with ScriptedBroker(scripted(describe=DROP)) as broker, pytest.raises(TransportError):
         admin(broker, timeout_s=0.05).describe("g")
 
 
 def test_describe_raises_unsupported_if_broker_lacks_both_apis() -> None:
-    """The error names the missing API."""
+    """If the broker lacks both APIs, the error names DescribeGroups."""
     versions = {key: ends for key, ends in NEWEST.items() if key not in (DESCRIBE, DESCRIBE_CLASSIC)}
     with ScriptedBroker(versions=versions) as broker, pytest.raises(UnsupportedProtocolError, match="DescribeGroups"):
         admin(broker).describe("g")
@@ -243,7 +243,7 @@ def test_unauthorized_removal_names_required_acl() -> None:
 
 
 def test_remove_members_of_unknown_group_raises_before_removal() -> None:
-    """The coordinator itself would report each member as unknown."""
+    """An unknown group is an error before any removal, because its coordinator would report each member as unknown."""
     missing = {
         "describe": consumer_group(code=69, message="Group g not found."),
         "classic": classic_group(code=69, message="Group g not found."),

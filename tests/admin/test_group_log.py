@@ -94,7 +94,7 @@ def gone(record: RawRecord) -> RawRecord:
 
 
 def later(records: Iterable[RawRecord], grain_s: float = 0.0, stable: int = 100_000) -> LaterRecords:
-    """Return what is kept of these consecutive records."""
+    """Return the records that are kept of these consecutive records."""
     kept = LaterRecords(grain_s, stable)
     for offset, record in enumerate(records):
         kept.take(record._replace(offset=offset))
@@ -175,7 +175,7 @@ KEY = commit(0.0, 0, 0).key
 
 
 def test_earlier_records_find_latest_of_each_key_backwards() -> None:
-    """The reading goes back as far as keys are sought; each part is twice as long as the previous one."""
+    """The log is read backwards until all sought keys are found; each part is twice as long as the previous part."""
     log = Log({900_000: commit(9.0, 0, 9), 890_000: commit(8.0, 0, 8), 100_000: commit(1.0, 1, 1)})
     near = EarlierRecords(frozenset({KEY}))
     assert near.read(log.part, 0, 1_000_000)
@@ -197,7 +197,7 @@ def test_earlier_records_read_one_part_without_sought_keys() -> None:
 
 
 def test_earlier_records_ignore_incomplete_part() -> None:
-    """The unread rest may contain newer records of the same keys."""
+    """A part that was not read completely is ignored, because its unread rest may have newer records of these keys."""
     log = Log({960_000: commit(9.0, 1, 1), 900_000: commit(8.0, 0, 8)}, stops_below=900_001)
     cut = EarlierRecords(frozenset({KEY}))
     assert not cut.read(log.part, 0, 1_000_000)
@@ -206,7 +206,7 @@ def test_earlier_records_ignore_incomplete_part() -> None:
 
 
 def test_records_of_unknown_version_are_counted_as_unreadable() -> None:
-    """Records before and after the start time are counted."""
+    """Records of an unknown version are counted as unreadable, before and after the start time."""
     strange = commit(1.0, 0, 1)._replace(value=b"\x00\x63")
     earlier = EarlierRecords(None)
     assert earlier.read(Log({5: strange}).part, 0, 10)

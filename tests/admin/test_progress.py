@@ -39,7 +39,7 @@ def at(offset: int) -> OffsetAndMetadata:
 
 @pytest.mark.parametrize(("committed", "end", "lag"), [(3, 10, 7), (0, 0, 0), (10, 10, 0)])
 def test_lag_is_end_minus_committed_offset(committed: int, end: int, lag: int) -> None:
-    """Offset 0 is a valid offset."""
+    """The lag is the end offset minus the committed offset, of which 0 is a valid value."""
     found = row(at(committed), end)
     assert (found.committed, found.end, found.lag, found.note) == (committed, end, lag, "")
 
@@ -70,7 +70,7 @@ def test_unknown_lag_is_none_with_reason(
 
 
 def test_progress_counts_offsets_that_are_finished_beyond_the_committed_offset() -> None:
-    """The lag stays the difference of the offsets, as in Kafka's own tools; the remaining records are fewer."""
+    """The lag is the difference of the offsets, as in Kafka's own tools, although fewer records remain."""
     finished = FinishedOffsets(base=3, high=9, unfinished=(3, 5))
     committed = OffsetAndMetadata(offset=3, metadata=encode(finished, 100) + "\0")
     rows = (row(committed, 10), row(at(3), 10), row(OffsetAndMetadata(offset=4, metadata=committed.metadata), 10))
@@ -81,7 +81,7 @@ def test_progress_counts_offsets_that_are_finished_beyond_the_committed_offset()
 
 
 def test_progress_has_owner_and_next_owner_of_moving_partition() -> None:
-    """A moving partition still belongs to its owner; a staying partition has no next owner."""
+    """A moving partition has its current owner and a next owner; a partition that stays has no next owner."""
     moving = group(member("a", assigned=partitions(0, 1), target=partitions(0)), member("b", target=partitions(1, 2)))
     committed = {T0: at(1)}
     assert partitions_of(moving, committed) == (T0, T1, T2)
@@ -124,7 +124,7 @@ def ends(
 
 
 def test_end_offsets_retries_moved_leader_only_for_missing_partition() -> None:
-    """The other partition's end offset is already known."""
+    """If a leader has moved, only the partition without an end offset is requested again."""
     asked: list[list[TopicPartition]] = []
 
     def offsets(request: Received) -> Answer:
@@ -151,7 +151,7 @@ def test_end_offsets_returns_error_for_deleted_topic_and_offsets_of_others() -> 
 
 @pytest.mark.slow
 def test_end_offsets_raises_if_no_broker_responds() -> None:
-    """An unreachable cluster is not a group without partitions."""
+    """If no broker responds, an error is raised, and the group is not reported as a group without partitions."""
     with ScriptedBroker() as broker:
         servers = broker.servers
     with pytest.raises(TransportError, match="No broker can be reached"):

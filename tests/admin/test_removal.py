@@ -1,4 +1,4 @@
-"""Which members a removal selects and its outcome for each, from descriptions and responses alone."""
+"""The members that a removal selects, and the outcome for each of them, computed from descriptions and responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
 FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
 
 
-# ---- who is asked for ------------------------------------------------------------------------------------------------
+# ---- the selection ---------------------------------------------------------------------------------------------------
 
 
 def test_chosen_returns_each_id_once_in_given_order() -> None:
@@ -82,7 +82,7 @@ def test_identity_of_uses_instance_id_of_static_members() -> None:
 
 
 def test_without_doubles_merges_both_ids_of_one_member() -> None:
-    """The coordinator would report the second id as unknown, and the removal would look like a failure."""
+    """Both ids of a member are one removal, because the coordinator would report the second id as unknown."""
     both = [BY_INSTANCE, MemberIdentity(member_id="s"), BY_ID]
     assert removal.without_doubles(both, GROUP) == {both[0]: both[0], both[1]: both[0], BY_ID: BY_ID}
     assert removal.without_doubles(both, None) == {one: one for one in both}
@@ -90,11 +90,11 @@ def test_without_doubles_merges_both_ids_of_one_member() -> None:
 
 @pytest.mark.parametrize(("reason", "suffix"), [(None, ""), ("", ""), ("moving", ": moving")])
 def test_full_reason_begins_with_java_wording(reason: str | None, suffix: str) -> None:
-    """Operators search the coordinator's log for this text."""
+    """The reason begins with the Java client's text, for which operators search the coordinator's log."""
     assert removal.full_reason(reason) == f"member was removed by an admin{suffix}"
 
 
-# ---- what becomes of them --------------------------------------------------------------------------------------------
+# ---- the outcomes ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_unknown_id_message_without_such_ids_has_no_list() -> None:
 
 
 def test_member_that_joined_after_description_is_removed() -> None:
-    """The coordinator decides, not the description."""
+    """A member that joined after the description is removed, because the coordinator decides."""
     done = removal.concluded(MemberIdentity(member_id="new"), None, GROUP, None)
     assert (done.outcome, done.member, done.message) == (RemovalOutcome.REMOVED, None, "")
 
@@ -166,7 +166,7 @@ def test_described_member_reported_unknown_is_refused_with_version_hint() -> Non
 
 
 def test_other_removal_error_is_refused_with_brokers_error() -> None:
-    """Another error is never a success."""
+    """A member with another error in the response is refused, with the broker's error."""
     refused = removal.concluded(BY_INSTANCE, FENCED, GROUP, None)
     assert (refused.outcome, refused.succeeded) == (RemovalOutcome.REFUSED, False)
     assert (refused.member, refused.message) == (STATIC, "FENCED_INSTANCE_ID")

@@ -1,4 +1,4 @@
-"""Surveys and listings on a real broker: a group's surroundings, and errors in place of unavailable parts."""
+"""Surveys and listings on a real broker: a group's state and environment, with errors in place of unavailable parts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_survey_without_describe_on_group_returns_other_parts(broker_pool: RunBr
 
 
 def test_survey_of_unreachable_cluster_raises() -> None:
-    """Without any response there is no survey."""
+    """A survey raises an error if no broker responds."""
     with pytest.raises(TransportError):
         GroupAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.5).survey("g")
 

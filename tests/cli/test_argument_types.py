@@ -1,4 +1,4 @@
-"""Argument types read a text, or refuse it with a message that has the value and the rule."""
+"""Argument types convert a text, or reject it with a message that has the value and the rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from consumer_membership.cli import argument_types as types
     ],
 )
 def test_argument_type_returns_the_value(read: Callable[[str], object], text: str, value: object) -> None:
-    """The value of an argument has the type that its command needs."""
+    """An argument type converts the text to a value of the type that the command needs."""
     assert read(text) == value
 
 
@@ -47,7 +47,7 @@ def test_argument_type_returns_the_value(read: Callable[[str], object], text: st
     ],
 )
 def test_argument_type_refuses_other_values(read: Callable[[str], object], text: str, message: str) -> None:
-    """The message names the value and the rule."""
+    """An argument type rejects other texts with a message that has the value and the rule."""
     with pytest.raises(ArgumentTypeError) as refused:
         read(text)
     assert message in str(refused.value)

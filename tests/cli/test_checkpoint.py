@@ -1,4 +1,4 @@
-"""`checkpoint`: folders as Spark writes them, and groups on a real broker; tests/spark continues the queries."""
+"""`checkpoint` with folders in Spark's format, and with groups on a real broker; tests/spark tests real queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder_of(path: Path, *batches: str, done: int, is_old: bool = True) -> Path
         (path / "offsets" / f".{number}.crc").write_text("")
         if number < done:
             (path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-    # On a busy machine, a file that was written now could soon be old.
+    # The time is in the future, because on a busy machine a file that is written now could soon be old.
     written_at = OLD_S if is_old else time() + PATIENCE_S
     for file in path.rglob("*"):
         os.utime(file, (written_at, written_at))
@@ -44,7 +44,7 @@ def folder_of(path: Path, *batches: str, done: int, is_old: bool = True) -> Path
 def test_checkpoint_show_prints_last_finished_batch_of_each_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A planned batch is named, and sources other than Kafka are skipped."""
+    """The output has the last completed batch and the planned batch; for other sources it has no offsets."""
     ours = '{"version": 1, "group": "billing", "offsets": {"a": {"0": 7}}}'
     folder = folder_of(
         tmp_path / "c", '{"orders":{"0":1}}\n-\n-', f'{{"orders":{{"1":5,"0":3}}}}\n{ours}\n42', "{}\n-\n-", done=2
@@ -67,7 +67,7 @@ def test_checkpoint_show_prints_last_finished_batch_of_each_source(
 
 
 def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error names the invalid file."""
+    """For a folder that cannot be read, the command prints the reason and exits with 2."""
     newer = folder_of(tmp_path / "newer", '{"a":{"0":1}}', done=1)
     (newer / "offsets" / "0").write_text("v9\n{}\n{}")
     damaged = folder_of(tmp_path / "damaged", '{"a":{"0":1}}', done=1)
@@ -97,7 +97,7 @@ def test_checkpoint_show_of_invalid_folder_exits_2(tmp_path: Path, capsys: pytes
 def test_checkpoint_show_of_damaged_file_exits_2(
     name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that is not text, or has values of other types, is one line that names the file."""
+    """For a file that is not text, or that has values of other types, the error is one line that names the file."""
     folder = folder_of(tmp_path / "c", '{"a":{"0":1}}', done=1)
     (folder / name).write_bytes(content)
     assert main(["checkpoint", "show", str(folder)]) == 2
@@ -109,7 +109,7 @@ def test_checkpoint_show_of_damaged_file_exits_2(
 def test_checkpoint_show_takes_other_json_as_another_source(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A source line without Kafka offsets belongs to another kind of source; other files are skipped."""
+    """A source line without Kafka offsets belongs to another kind of source, and other files are skipped."""
     folder = folder_of(tmp_path / "c", line, done=1)
     (folder / "offsets" / "²").write_text("")
     assert main(["checkpoint", "show", str(folder)]) == 0
@@ -148,7 +148,7 @@ def test_checkpoint_to_group_and_from_group_copy_offsets(
 def test_checkpoint_to_group_rejects_active_group_or_query(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A member would continue from its own position, and a query would continue to write."""
+    """Both commands reject a group with members and a query that runs, because they would overwrite the offsets."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 1)
     words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]
@@ -177,7 +177,7 @@ def test_checkpoint_to_group_rejects_active_group_or_query(
         assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words]) == 2
         assert "the group has 1 member, such as" in capsys.readouterr().err
         assert not (tmp_path / "new").exists()
-        # A query of `kafka-group` that has nothing to do writes nothing; its member is there all the same.
+        # A `kafka-group` query without new records writes no files, but its member is in the group.
         own = f'{{"version":1,"group":"{group}","offsets":{{"{topic}":{{"0":1}}}}}}'
         folder, other = folder_of(tmp_path / "own", own, done=1), unique("other")
         assert main(["checkpoint", "to-group", str(folder), "-b", kafka.bootstrap_servers, "-g", other]) == 2
@@ -223,7 +223,7 @@ def test_checkpoint_to_kafka_rewrites_log_once(
     head = 'v1\n{"batchWatermarkMs":0}\n'
     after = [f'{head}{{"a":{{"0":{number}}}}}\n42' for number in (1, 3, 5)]
     assert [(folder / "offsets" / str(number)).read_text() for number in range(3)] == after
-    # A checksum of the old text would make Hadoop refuse the new one; without a checksum it reads the file.
+    # With a checksum of the old text, Hadoop would reject the new text; without a checksum it reads the file.
     assert [(folder / "offsets" / f".{number}.crc").exists() for number in range(3)] == [True, False, False]
     backup = {each.name: each.read_text() for each in (folder / "offsets-kafka-group").iterdir()}
     assert backup == {"1": before[1], "2": before[2]}

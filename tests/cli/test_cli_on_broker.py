@@ -51,13 +51,13 @@ def consuming(
 
 
 def lines_until(process: subprocess.Popen[str], count: int) -> list[str]:
-    """Return the first lines of its stdout."""
+    """Return the first lines of the process's stdout."""
     assert process.stdout is not None
     return [process.stdout.readline() for _ in range(count)]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """Return its exit code and its stderr lines."""
+    """Wait until the process ends, and return its exit code and its stderr lines."""
     _, output = process.communicate(timeout=PROCESS_S)
     return process.returncode, output.splitlines()
 
@@ -106,8 +106,8 @@ def test_consume_stops_at_limit_and_resumes_after_it(kafka: Broker, topic: str) 
 
 
 def test_consume_ends_after_timeout_without_records(kafka: Broker, topic: str) -> None:
-    """--timeout limits the time without a record."""
-    # On a busy machine the first record takes longer than on a quiet one.
+    """With --timeout, the command exits with 0 after this time without a record."""
+    # The limit is long, because on a busy machine the first record arrives late.
     with consuming(kafka, topic, "--timeout", "20") as process:
         out, _ = process.communicate(timeout=PROCESS_S)
     assert (process.returncode, len(out.splitlines())) == (0, 9)
@@ -115,7 +115,7 @@ def test_consume_ends_after_timeout_without_records(kafka: Broker, topic: str) -
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
 def test_consume_to_full_disk_exits_1_with_one_error_line(kafka: Broker, topic: str) -> None:
-    """A full disk causes no traceback, exit code 1, and the member leaves the group."""
+    """If the disk is full, the command prints no traceback, exits with 1, and its member leaves the group."""
     with Path("/dev/full").open("w") as full, consuming(kafka, topic, stdout=full) as process:
         _, output = process.communicate(timeout=PROCESS_S)
     assert process.returncode == 1
@@ -125,7 +125,7 @@ def test_consume_to_full_disk_exits_1_with_one_error_line(kafka: Broker, topic: 
 
 
 def test_consume_into_closed_pipe_exits_0_and_leaves_group(kafka: Broker, topic: str) -> None:
-    """A closed pipe, as in `| head -1`, causes no traceback, and the member leaves the group."""
+    """If the pipe is closed, as by `| head -1`, the command prints no traceback, and its member leaves the group."""
     produce(kafka.bootstrap_servers, topic, 20_000)
     with consuming(kafka, topic) as process:
         assert lines_until(process, 1)[0].startswith(f"{topic}[")
@@ -140,7 +140,7 @@ def test_consume_into_closed_pipe_exits_0_and_leaves_group(kafka: Broker, topic:
 
 
 def test_consume_of_unknown_topic_exits_1(kafka: Broker) -> None:
-    """Without a topic there are no records to wait for, and the last lines state the reason."""
+    """If the topic does not exist, the command exits with 1 and prints the reason."""
     topic = unique("missing")
     with consuming(kafka, topic) as process:
         code, output = ended(process)
@@ -157,7 +157,7 @@ def test_consume_with_instance_id_stays_in_group(kafka: Broker, topic: str) -> N
 
 
 def test_broker_command_runs_until_sigint() -> None:
-    """The command prints the broker's address, and after the signal no server listens there."""
+    """The command prints the broker's address, and after the signal no server listens at this address."""
     environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     with subprocess.Popen(
         [*COMMAND, "broker", "-p", "group.max.size=7"],

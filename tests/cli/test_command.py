@@ -1,4 +1,4 @@
-"""The arguments of all commands, the help, and texts that no argument can have."""
+"""The arguments of all commands, the help, and texts that arguments reject."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_broker_arguments_set_options_and_exit_code_is_returned(monkeypatch: pyt
 def test_broker_that_cannot_start_is_reported_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only the broker's address goes to stdout, which programs read."""
+    """The error is on stderr, because programs read the broker's address from stdout."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     assert main(["broker", "--backend", "existing"]) == 1
     printed = capsys.readouterr()
@@ -120,7 +120,7 @@ def test_invalid_arguments_exit_2_with_reason(words: str, complaint: str, capsys
 def test_help_fits_80_columns_and_lists_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The help is the first output that a new user sees."""
+    """The help, which is the first output for a new user, has at most 80 columns and lists the commands."""
     monkeypatch.setenv("COLUMNS", "80")
     names = [one.name for one in cli.COMMANDS]
     for words in ([], *([name] for name in names)):
@@ -144,7 +144,7 @@ def test_python_m_runs_the_command() -> None:
 
 
 def test_describe_arguments_set_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default shows both tables; an option selects one of them."""
+    """By default `describe` shows both tables; an option selects one of them."""
     calls: list[DescribeOptions] = []
     monkeypatch.setattr(cli, "describe", lambda options, *_: calls.append(options) or 0)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
@@ -212,7 +212,7 @@ def test_invalid_arguments_of_query_commands_exit_2_with_reason(
 # ---- texts ----------------------------------------------------------------------------------------------------------
 
 
-#: As Python decodes an argument of such bytes.
+#: An argument with an invalid byte, as Python decodes it.
 BAD = os.fsdecode(b"a\xff")
 GROUP = ("-b", "127.0.0.1:1", "-g", "g")
 
@@ -245,7 +245,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_argument_with_invalid_utf8_exits_2_and_names_argument(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], argument: str
 ) -> None:
-    """The command prints one line instead of a traceback or an abort."""
+    """For an argument that is not UTF-8, the command prints an ASCII error that names the argument."""
     message = complaint(capsys, *words)
     assert f"error: argument {argument}: " in message
     assert "it is not UTF-8" in message
@@ -253,7 +253,7 @@ def test_argument_with_invalid_utf8_exits_2_and_names_argument(
 
 
 def test_error_of_config_argument_hides_value(capsys: pytest.CaptureFixture[str]) -> None:
-    """The value may be a password."""
+    """The error for a `-c` argument does not contain its value, which may be a password."""
     message = complaint(capsys, "describe", *GROUP, "-c", f"sasl.password=geheim{BAD}")
     assert "argument -c/--config: invalid value of 'sasl.password': it is not UTF-8: " in message
     assert "geheim" not in message
@@ -262,14 +262,14 @@ def test_error_of_config_argument_hides_value(capsys: pytest.CaptureFixture[str]
 def test_bootstrap_servers_of_environment_are_checked_like_argument(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable replaces an argument, so the same checks apply."""
+    """KAFKA_BOOTSTRAP_SERVERS replaces the argument, so its value is checked like the argument's."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", BAD)
     assert "argument -b/--bootstrap-servers: invalid value 'a\\udcff': " in complaint(capsys, "describe", "-g", "g")
 
 
 @pytest.mark.parametrize("command", [("describe",), ("consume", "-t", "t"), ("remove-members", "--all")])
 def test_too_long_group_id_exits_2_with_limit(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
-    """The error names the limit and shortens the group id."""
+    """For a group id that is too long, the error has the limit and a shortened group id."""
     message = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
     assert "it has 40000 bytes of UTF-8, and Kafka accepts at most 32767" in message
     assert len(message) < 1500
@@ -281,7 +281,7 @@ def test_too_long_group_id_exits_2_with_limit(capsys: pytest.CaptureFixture[str]
     [("consume", b"CONSUMER_MEMBERSHIP_HOME"), ("describe", b"CONSUMER_MEMBERSHIP_CLIENT_ID")],
 )
 def test_environment_variable_with_invalid_utf8_exits_2_and_names_it(command: str, variable: bytes) -> None:
-    """The command runs in its own process, with the bytes as a shell passes them."""
+    """For a variable that is not UTF-8, a command in its own process prints one line that names the variable."""
     words = ["-m", "consumer_membership", command, *GROUP, *(["-t", "t"] if command == "consume" else [])]
     environment = {**os.environb, variable: b"/opt/\xff"}
     ran = subprocess.run(
@@ -297,7 +297,7 @@ def test_environment_variable_with_invalid_utf8_exits_2_and_names_it(command: st
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [b"consume", b"describe"])
 def test_invalid_bytes_from_shell_exit_2_without_traceback(command: bytes) -> None:
-    """The command receives the bytes as a shell passes them."""
+    """For an argument with bytes that are not UTF-8, as a shell passes them, the command prints no traceback."""
     words = [b"-m", b"consumer_membership", command, b"-b", b"127.0.0.1:1", b"-g", b"a\xff"]
     words += [b"-t", b"t"] if command == b"consume" else []
     ran = subprocess.run(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from consumer_membership.cli.consume import ConsumeOptions, consume, json_line, text_line
 from tests.support.waiting import PROCESS_S
 
-#: No server listens there: port 1 is reserved.
+#: An address at which no server listens: port 1 is reserved.
 NOWHERE = "127.0.0.1:1"
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 
@@ -49,14 +49,14 @@ def test_text_line_shows_one_record(message: Message, line: str) -> None:
 
 
 def test_record_lines_without_timestamp_show_dash_or_null() -> None:
-    """Brokers may store no timestamp."""
+    """A record without a timestamp, which brokers may store, has a dash in text and null in JSON."""
     message = a_message(timestamp=(TIMESTAMP_NOT_AVAILABLE, 0))
     assert text_line(message) == "orders[3]@127 - key=customer-3 value=hello"
     assert json.loads(json_line(message))["timestamp"] is None
 
 
 def test_json_line_has_all_fields_of_record() -> None:
-    """The JSON object has fixed field names."""
+    """The JSON object has all fields of the record, with fixed names."""
     assert json.loads(json_line(a_message(headers=[("trace", b"\xff"), ("trace", None)]))) == {
         "topic": "orders",
         "partition": 3,
@@ -71,7 +71,7 @@ def test_json_line_has_all_fields_of_record() -> None:
 @given(value=st.one_of(st.none(), st.binary(), st.text().map(str.encode)))
 @example(value="\u2028\u009b31m\x1c\ue000".encode())
 def test_json_line_round_trips_any_bytes(value: bytes | None) -> None:
-    """No byte is lost, and a line is one printable line."""
+    """A JSON line is one printable line, from which each byte of the value can be restored."""
     line = json_line(a_message(value=value))
     assert line.isprintable()
     shown = json.loads(line)["value"]
@@ -110,7 +110,7 @@ def refused(**config: object) -> tuple[int, str]:
     ],
 )
 def test_consume_with_invalid_config_exits_2_with_one_line(config: dict[str, object], words: str) -> None:
-    """The line has the key and the fix; there is no traceback."""
+    """For an invalid configuration, the only line has the key and the fix."""
     code, err = refused(**config)
     assert code == 2
     assert err.count("\n") == 1
@@ -120,7 +120,7 @@ def test_consume_with_invalid_config_exits_2_with_one_line(config: dict[str, obj
 
 @pytest.mark.slow
 def test_consume_reports_unreachable_broker_every_few_seconds() -> None:
-    """The command reports what it waits for; it exits with 1, because it never joined the group."""
+    """The command repeatedly reports why it waits, and exits with 1 because it never joined the group."""
     words = ["consume", "-b", NOWHERE, "-g", "g", "-t", "t", "--timeout", "4"]
     asked = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=PROCESS_S)
     lines = asked.stderr.splitlines()

@@ -89,7 +89,7 @@ def test_arguments_set_the_selection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_of_replay_set_group_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default group is made of the topic."""
+    """The options set the group and the target topic; the default group contains the topic's name."""
     assert called(monkeypatch, "t", "replay").replay_group == "t.replay"
     chosen = called(monkeypatch, "t", "replay", "--to", "other", "-g", "again", "--dry-run")
     assert (chosen.to, chosen.replay_group, chosen.is_dry_run) == ("other", "again", True)
@@ -124,7 +124,7 @@ def test_offsets_are_a_number_or_a_range(
 def test_invalid_arguments_of_dead_letters_exit_2(
     words: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last line has the argument and the reason."""
+    """For an invalid argument, the exit code is 2, and the last line has the argument and the reason."""
     with pytest.raises(SystemExit, match="2"):
         main(["dead-letters", *words.split()])
     error = capsys.readouterr().err.splitlines()[-1]
@@ -132,7 +132,7 @@ def test_invalid_arguments_of_dead_letters_exit_2(
 
 
 def test_command_without_broker_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on stderr has the reason, and librdkafka writes nothing."""
+    """Without a broker, the command exits with 1, and stderr has only one line, with the reason."""
     words = ["dead-letters", "t", "list", "-b", f"127.0.0.1:{draw_ports(1)[0]}", "--timeout", "0.2"]
     assert main(words) == 1
     assert capsys.readouterr().err.startswith(

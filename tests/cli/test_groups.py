@@ -39,7 +39,7 @@ ALL = DescribeOptions(query=QUERY)
 
 
 def test_query_command_with_invalid_config_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line names key, value and fix."""
+    """For an invalid configuration, the commands print one line with the key, the value and the fix."""
     assert main(["describe", "-b", "h:1", "-g", "g", "-c", "security.protocol=tls"]) == 2
     assert main(["remove-members", "-b", "h:1", "-g", "g", "--instance-id", ""]) == 2
     first, second = capsys.readouterr().err.splitlines()
@@ -285,7 +285,7 @@ def test_interrupted_query_command_exits_130() -> None:
 
 
 def test_describe_into_closed_pipe_exits_0() -> None:
-    """`| head -1` closes the pipe."""
+    """If stdout is a closed pipe, as after `| head -1`, the exit code is 0."""
     read, write = os.pipe()
     os.close(read)
     with ScriptedBroker(scripted(describe=TWO)) as broker, os.fdopen(write, "w") as out:

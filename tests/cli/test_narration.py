@@ -57,7 +57,7 @@ def test_narration_reports_wait_every_few_seconds() -> None:
 
 
 def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
-    """The member still owns its partitions, but receives no responses."""
+    """A stable member that receives no responses from its coordinator is reported, although it owns its partitions."""
     err = io.StringIO()
     searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=WaitsFor.COORDINATOR, waits_since=0.0)
     Narration(err).update(searching, 4.0)
@@ -65,7 +65,7 @@ def test_narration_reports_stable_member_that_lost_its_coordinator() -> None:
 
 
 def test_narration_reports_stable_member_that_cannot_fetch() -> None:
-    """A stable member's partitions may wait for a broker."""
+    """A stable member that waits for a broker connection to fetch is reported."""
     err = io.StringIO()
     reading = replace(
         VIEW,
@@ -81,7 +81,7 @@ def test_narration_reports_stable_member_that_cannot_fetch() -> None:
 
 
 def test_narration_reports_repeated_error_once() -> None:
-    """An unavailable broker must not flood the terminal; durations in librdkafka's text do not count."""
+    """A repeated error is printed once, even if it has another duration in its text, and cannot flood the terminal."""
     err = io.StringIO()
     narration = Narration(err)
     for took_ms in range(50):
@@ -95,7 +95,7 @@ def test_narration_reports_repeated_error_once() -> None:
 
 
 def test_narration_reports_member_without_partitions_once() -> None:
-    """Without this line, the silence would look like a failure."""
+    """A member without partitions is reported once, because silence would look like a failure."""
     err = io.StringIO()
     narration = Narration(err)
     idle = replace(
@@ -127,7 +127,7 @@ def test_narration_names_missing_topics() -> None:
 
 
 def test_narration_ignores_closed_stderr() -> None:
-    """`2>&1 | head` closes stderr."""
+    """A closed stderr, as after `2>&1 | head`, raises no error."""
 
     class Closed(io.StringIO):
         def write(self, _: str) -> int:

@@ -60,7 +60,7 @@ def test_command_line_document_has_the_generated_regions() -> None:
 
 
 def test_command_line_document_has_a_section_for_each_command() -> None:
-    """The sections after the common behavior are the commands."""
+    """The document has a section for each command, after the sections about the common behavior."""
     headings = re.findall(r"^## ([a-z-]+)$", DOCUMENT.read_text(), re.MULTILINE)
     assert set(headings) == {one.name for one in COMMANDS}
 
@@ -175,7 +175,7 @@ def test_command_line_document_shows_the_json_keys_of_files(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The JSON of commands that read a file is checked like that of the others."""
+    """For commands that read a file, the JSON in the section also has exactly the keys of the output."""
     words = prepare(tmp_path)
     monkeypatch.setattr(MemberCore, "_on_coordinator_lost", lambda *_: None)
     main(words)

@@ -96,7 +96,7 @@ def test_replay_shows_first_difference_and_exits_1(
 
 
 def test_replay_of_unreadable_file_exits_2_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is that of any invalid argument."""
+    """A file that cannot be read has the exit code of an invalid argument, 2, and one line of error text."""
     (tmp_path / "a").write_bytes(b"hello")
     assert main(["replay", str(tmp_path / "a")]) == 2
     assert main(["replay", str(tmp_path / "b")]) == 2
@@ -108,7 +108,7 @@ def test_replay_of_unreadable_file_exits_2_with_one_line(tmp_path: Path, capsys:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
 def test_replay_to_full_disk_exits_1_with_one_line(path: Path) -> None:
-    """A full disk causes no traceback."""
+    """If the disk is full, the command prints one line without a traceback."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*COMMAND, path], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "consumer-membership replay: No space left on device\n")
@@ -116,7 +116,7 @@ def test_replay_to_full_disk_exits_1_with_one_line(path: Path) -> None:
 
 @pytest.mark.parametrize("block", [0, 1])
 def test_replay_in_other_process_is_identical(tmp_path: Path, block: int) -> None:
-    """Hashes and the order of sets differ there, so no effect of the core may depend on them."""
+    """A replay in a process with other hashes and another order of sets has equal effects."""
     first, last, least = ((0, 3, 8), (3, None, 1))[block]
     for number, name in enumerate(("everything", "classic", "pool")):
         recorders = simulated(name, number, segment_weight=(2_000, 60)[number % 2])

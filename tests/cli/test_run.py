@@ -62,7 +62,7 @@ def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
     ids=["after two dashes", "by itself", "a file", "a module"],
 )
 def test_run_gives_program_our_consumer_and_its_arguments(programs: Path, words: tuple[str, ...]) -> None:
-    """Each way to name the program works."""
+    """For each form of the command line, the program runs with this package's consumer and its own arguments."""
     done = run(programs, *words)
     assert (done.returncode, done.stdout, done.stderr) == (0, "a -b -- c\n", "")
 
@@ -92,7 +92,7 @@ def test_run_also_executes_next_sitecustomize(programs: Path) -> None:
 
 @pytest.mark.slow
 def test_startup_reports_python_that_lacks_the_package(programs: Path) -> None:
-    """The program continues with confluent-kafka's own consumer, if it is installed."""
+    """A Python without this package logs the reason, and the program uses confluent-kafka's own consumer."""
     (programs / "consumer_membership.py").write_text("raise ImportError('no such thing here')")
     (programs / "other.py").write_text("import confluent_kafka; print(hasattr(confluent_kafka.Consumer, 'membership'))")
     startup = Path(__file__).parents[2] / "consumer_membership" / "cli" / "startup"

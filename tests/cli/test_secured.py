@@ -1,4 +1,4 @@
-"""The command line on secured listeners: `-c` takes the keys of each login."""
+"""The command line on secured listeners: `-c` accepts the keys of each kind of login."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture
 def broker(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
-    """A broker with listeners of all kinds."""
+    """Return a broker with listeners of all kinds."""
     return broker_pool.shared(NEWEST, security=secured_materials.security)
 
 
@@ -32,7 +32,7 @@ def listing(config: dict[str, object], capsys: pytest.CaptureFixture[str]) -> tu
 def test_list_connects_over_each_listener(
     broker: Broker, secured_materials: Materials, way: Way, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command takes the same keys as a consumer."""
+    """The command connects with the keys with which a consumer connects."""
     code, text = listing(client_config(broker, secured_materials, way), capsys)
     assert code == 0, text
 
@@ -40,7 +40,7 @@ def test_list_connects_over_each_listener(
 def test_list_takes_certificates_as_text(
     broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A value may have several lines."""
+    """The value of a key may have several lines, for example a certificate."""
     made = secured_materials
     config: dict[str, object] = {
         "bootstrap.servers": broker.secured["MUTUAL"],
@@ -56,7 +56,7 @@ def test_list_takes_certificates_as_text(
 def test_list_takes_a_keystore(
     broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client's certificate and key are in a file with a password."""
+    """The command reads the client's certificate and key from a keystore with a password."""
     made = secured_materials
     config: dict[str, object] = {
         "bootstrap.servers": broker.secured["MUTUAL"],
@@ -72,7 +72,7 @@ def test_list_takes_a_keystore(
 def test_list_without_a_callback_names_oauth_cb(
     broker: Broker, secured_materials: Materials, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A callback is not text, so the command line has none; the error names what is missing."""
+    """The command line cannot set a callback, so the error for tokens names the missing `oauth_cb`."""
     config = client_config(broker, secured_materials, Way.TOKEN_OVER_TLS)
     del config["oauth_cb"]
     code, text = listing({**config, "client.id": unique("cli")}, capsys)

@@ -59,7 +59,7 @@ SET = AlterConfigOpType.SET
 @pytest.mark.integration
 @pytest.mark.slow
 def test_timeline_writes_page_after_ctrl_c(kafka: Broker, tmp_path: Path) -> None:
-    """The page contains what was sampled until Ctrl-C."""
+    """After Ctrl-C, the command writes a page with all samples."""
     servers = kafka.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     produce(servers, topic, 10)
@@ -81,7 +81,7 @@ def test_timeline_writes_page_after_ctrl_c(kafka: Broker, tmp_path: Path) -> Non
 
 @pytest.mark.integration
 def test_timeline_reports_missing_group_immediately(kafka: Broker, tmp_path: Path) -> None:
-    """The group may appear while it is watched; if it does not, the exit code is 1."""
+    """A missing group is reported before the first pause; if it does not appear later, the exit code is 1."""
     group, err = unique("group"), io.StringIO()
     query = GroupQuery(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
     errors: list[str] = []
@@ -188,7 +188,7 @@ def test_timeline_last_shows_past_of_java_members(kafka: Broker, tmp_path: Path)
 @pytest.mark.integration
 @pytest.mark.slow
 def test_history_of_converted_group_equals_its_descriptions(broker_pool: RunBrokers) -> None:
-    """Both directions work, with classic members' shares, even if the period begins in between."""
+    """The history equals the descriptions in both directions of a conversion, from any start of the period."""
     servers, group = broker_pool.shared(properties=BIDIRECTIONAL).bootstrap_servers, unique("group")
     stage, began = Stage(servers), time.time()
     topic = stage.topic(4, 10)
@@ -230,7 +230,7 @@ def test_history_of_converted_group_equals_its_descriptions(broker_pool: RunBrok
 
 
 def known(group: GroupDescription | None) -> object:
-    """Return what descriptions and records have in common: all but the assignor."""
+    """Return the attributes that descriptions and records share: all except the assignor and the subscriptions."""
     assert group is not None
     members = [replace(one, topics=frozenset()) for one in sorted(group.members, key=lambda one: one.member_id)]
     return group.protocol, group.state, group.epoch, group.assignment_epoch, members
@@ -239,7 +239,7 @@ def known(group: GroupDescription | None) -> object:
 @pytest.mark.integration
 @pytest.mark.slow
 def test_history_reads_log_back_only_as_far_as_needed(broker_pool: RunBrokers) -> None:
-    """With many commits of another group and this one, only a part is read, and the members are known."""
+    """If the log has many commits, only a part of it is read, and the group's members and commits are known."""
     with broker_pool.own(properties={"offsets.topic.num.partitions": "1"}) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
         stage = Stage(servers)
@@ -256,7 +256,7 @@ def test_history_reads_log_back_only_as_far_as_needed(broker_pool: RunBrokers) -
         (first, *_) = surveys_of(history, 60.0)
         assert first.group is not None
         assert {m.client_id: {p.partition for p in m.assignment} for m in first.group.members} == {"one": {0, 1}}
-        # Of what was committed again the commit before it is known.
+        # For each partition that was committed later again, the earlier commit is known.
         assert sum(one.offset for one in first.committed.values() if isinstance(one, OffsetAndMetadata)) == 10
         reports.clear()
         quiet = stage.admin.history(group, time.time(), on_progress=reports.append)
@@ -270,7 +270,7 @@ def test_history_reads_log_back_only_as_far_as_needed(broker_pool: RunBrokers) -
 @pytest.mark.integration
 @pytest.mark.slow
 def test_history_includes_records_behind_open_transaction(kafka: Broker) -> None:
-    """Records after the last stable offset of the coordinator's partition count, and a note mentions them."""
+    """The history includes records after the last stable offset of the coordinator's partition, and has a note."""
     servers, group = kafka.bootstrap_servers, unique("group")
     stage, began = Stage(servers), time.time() - 60.0
     topic = stage.topic(1, 10)
@@ -304,7 +304,7 @@ def committed_in(history: GroupHistory) -> list[int]:
 @pytest.mark.integration
 @pytest.mark.slow
 def test_cancelled_history_ends_its_reading_thread(kafka: Broker) -> None:
-    """After a cancellation, such as Ctrl-C, the thread that asyncio waits for ends with its current batch."""
+    """After a cancellation, such as Ctrl-C, the reading thread, for which asyncio waits, ends after its batch."""
     servers, group = kafka.bootstrap_servers, unique("group")
     began = time.time() - 60.0
     commit_often(servers, group, Stage(servers).topic(100), 100, 400)
@@ -362,7 +362,7 @@ def test_timeline_reports_unreadable_past(broker_pool: RunBrokers, tmp_path: Pat
 @pytest.mark.integration
 @pytest.mark.slow
 def test_timeline_counts_compacted_records(broker_pool: RunBrokers, tmp_path: Path) -> None:
-    """The latest record of each key remains, so the group's present is complete; older changes are lost."""
+    """If the log was compacted, the current state is complete, older changes are lost, and a note reports the loss."""
     properties = EAGER_CLEANER | {"offsets.topic.num.partitions": "1"}
     with broker_pool.own(properties=properties) as broker:
         servers, group = broker.bootstrap_servers, unique("group")
@@ -406,7 +406,7 @@ def test_reading_reporter_reports_long_reading_periodically() -> None:
 @pytest.mark.integration
 @pytest.mark.slow
 def test_timeline_of_unknown_group_exits_1(kafka: Broker, tmp_path: Path) -> None:
-    """A group without records and members exits with 1, also if the period begins before the log."""
+    """For a group without records and members, the exit code is 1, also if the period begins before the log."""
     Stage(kafka.bootstrap_servers).commit(unique("other"), (Stage(kafka.bootstrap_servers).topic(), 0, 0))
     page, group = tmp_path / "group.html", unique("nobody")
     words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
@@ -419,7 +419,7 @@ def test_timeline_of_unknown_group_exits_1(kafka: Broker, tmp_path: Path) -> Non
 
 
 def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The check precedes all requests and rejects a missing, invalid or foreign recording."""
+    """A recording that is missing, invalid or of another group is rejected before any request."""
     words = ["timeline", "-b", "h:1", "-g", "g", "-o", str(tmp_path / "o"), "--recording"]
     text, other = tmp_path / "text", tmp_path / "other"
     text.write_text("hello")
@@ -441,7 +441,7 @@ def test_timeline_with_invalid_recording_exits_2(tmp_path: Path, capsys: pytest.
 @pytest.mark.integration
 @pytest.mark.slow
 def test_doctor_of_missing_group_exits_1(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing group is critical and takes one sample."""
+    """For a missing group, the command takes only one sample, reports the missing group, and exits with 1."""
     group = unique("nobody")
     assert main(["doctor", "-b", kafka.bootstrap_servers, "-g", group, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)

@@ -74,7 +74,7 @@ def test_watch_picture_fits_width_and_height() -> None:
     ("width", "name"), [(80, "t"), (40, "t"), (80, "of-a-team." * 9 + "t"), (40, "of-a-team." * 9 + "t")]
 )
 def test_watch_picture_keeps_partition_number_at_each_width(width: int, name: str) -> None:
-    """The lag and the stalled time also stay; rates and owners need more width."""
+    """At each width, the partition number, the lag and the stalled time are shown; rates and owners need more width."""
     out, rates, now = StringIO(), Rates(), report(*range(12))
     now = replace(now, partitions=tuple(replace(one, topic=name, owner="a" * 50) for one in now.partitions))
     rates.add(0.0, positions(now))

@@ -38,7 +38,7 @@ def test_key_text_is_one_short_line(key: bytes | None, text: str) -> None:
 
 
 def test_location_is_the_innermost_line_of_the_stack() -> None:
-    """The stack of a thread, as `traceback` formats it, ends with the line that runs."""
+    """The location of a handler is the last line of its stack, as `traceback` formats it."""
     stack = "".join(traceback.format_stack(sys._getframe()))
     here = replace(HANDLER, stack=stack).location
     assert here.startswith("test_handlers.py:")
@@ -47,19 +47,19 @@ def test_location_is_the_innermost_line_of_the_stack() -> None:
 
 @pytest.mark.parametrize("stack", ["", "no stack", '  File "'])
 def test_location_of_an_unknown_stack_is_empty_or_harmless(stack: str) -> None:
-    """A stack that is not known, or has another format, raises nothing."""
+    """The location of an unknown stack, or of a stack with another format, is empty, and no error is raised."""
     assert replace(HANDLER, stack=stack).location in ("", ":")
 
 
 def test_unfinished_record_text_has_the_failed_attempt() -> None:
-    """A record that never failed is named by its offset only."""
+    """The text of an unfinished record has its offset and, if it failed, the attempt and the last error."""
     assert UnfinishedRecord(offset=7, since=1.0, attempt=1).text == "offset 7"
     failed = UnfinishedRecord(offset=7, since=1.0, attempt=3, last_error="ValueError: two\nlines")
     assert failed.text == "offset 7 (attempt 3; ValueError: two\\nlines)"
 
 
 def test_fact_texts_name_each_record() -> None:
-    """The texts are those of recordings: places and error classes, and no content of records."""
+    """Texts of facts have the places of records and the error classes, but no contents of records."""
     dead = RecordDeadLettered(partition=P3, offset=42, attempts=5, error="ValueError")
     assert dead.text == "dead-lettered orders-3 offset 42 after 5 attempts: ValueError"
     disowned = HandlersDisowned(offsets={P3: (42,), P0: (7, 9)}, is_loss=True)

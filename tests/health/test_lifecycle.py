@@ -332,7 +332,7 @@ def running(partition: TopicPartition, offset: int) -> RunningHandler:
 
 
 def test_stuck_handlers_and_their_end_are_reported_once_with_their_records() -> None:
-    """Each handler is reported once; the cause has no key, because events go to other systems."""
+    """Each stuck handler and its end are reported once; the cause has no key, because events go to other systems."""
     watched = Watched()
     watched.joins(P0, P1)
     watched.handlers = HandlerHealth(stuck=(running(P1, 7), running(P0, 42)))
@@ -348,7 +348,7 @@ def test_stuck_handlers_and_their_end_are_reported_once_with_their_records() -> 
 
 
 def test_stuck_handler_during_a_rebalance_is_no_stuck_rebalance() -> None:
-    """The verdict is `stuck` because of the handler, and the rebalance has its time."""
+    """A stuck handler during a rebalance is reported as the cause; the rebalance itself has until its own timeout."""
     watched = Watched()
     watched.joins(P0)
     watched.goes(S.RECONCILE)
@@ -375,7 +375,7 @@ def test_dead_letters_between_two_samples_are_one_event() -> None:
 
 
 def test_disowned_handlers_are_reported_at_once_with_their_records() -> None:
-    """The records in hand at a loss run again on the next owner, so the event comes without a sample."""
+    """Disowned handlers are reported without a sample, because the next owner handles their records again."""
     watched = Watched()
     watched.joins(P0, P1)
     fact = HandlersDisowned(offsets={P1: (7, 9), P0: (42,)}, is_loss=True)
@@ -386,7 +386,7 @@ def test_disowned_handlers_are_reported_at_once_with_their_records() -> None:
 
 
 def test_failure_of_the_processor_is_fatal_once_before_the_last_event() -> None:
-    """A failure is reported by the next sample, or by the close if that comes first, and so are last dead letters."""
+    """A failure and the last dead letters are reported by the next sample, or by the close if it is earlier."""
     watched = Watched()
     watched.joins(P0)
     dead = RecordDeadLettered(partition=P0, offset=1, attempts=3, error="KeyError")

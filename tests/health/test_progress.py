@@ -57,19 +57,19 @@ class Scene:
         return self.log.add(seen, self.now if self.polls else None)
 
     def wait_for_fetch(self, seconds: float, *, stable_end: int = 12, **how: object) -> AssignmentProgress:
-        """Keep P0 at offset 10 while its leader reports an end that the fetch connection does not."""
+        """Keep P0 at offset 10 while its leader reports a later end than the fetch connection."""
         self.look({P0: 10}, {P0: 10})
         for _ in range(int(seconds // 2)):
-            found = self.look({P0: 10}, {P0: 12}, stable_ends={P0: stable_end}, leaders={P0: LEADER}, **how)  # type: ignore[arg-type]  # what look takes
+            found = self.look({P0: 10}, {P0: 12}, stable_ends={P0: stable_end}, leaders={P0: LEADER}, **how)  # type: ignore[arg-type]  # arguments of `look`
         return found
 
     def stand(self, *, seconds: float = 70.0, **how: object) -> PartitionHealth:
-        """Keep P0 at offset 10 while each sample sees one more record, and return its final health."""
+        """Keep P0 at offset 10 while its end increases by one in each sample, and return its final health."""
         end = 10
         found = self.look({P0: 10}, {P0: end})
         for _ in range(int(seconds // 2)):
             end += 1
-            found = self.look({P0: 10}, {P0: end}, **how)  # type: ignore[arg-type]  # what look takes
+            found = self.look({P0: 10}, {P0: end}, **how)  # type: ignore[arg-type]  # arguments of `look`
         return found.partitions[P0]
 
 
@@ -121,7 +121,7 @@ def test_partition_with_unknown_end_is_stuck_after_the_limit() -> None:
     assert late.stuck == (P0,)
     assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (PartitionWaitsFor.END_OFFSET, False)
     assert not scene.look({P0: 10, P1: 5}, {P0: 10, P1: 5}).stuck
-    # A known end that one sample misses starts the time limit again.
+    # A known end restarts the time limit, even if only one sample has it.
     assert not scene.look({P0: 10, P1: 5}, {P1: 5}).stuck
 
 
@@ -253,7 +253,7 @@ def test_partition_at_a_marker_that_an_earlier_fetch_reported_waits_for_no_respo
 
 
 def test_partition_that_is_not_requested_waits_for_no_fetch_response() -> None:
-    """Paused partitions, partitions of open transactions, and those of a silent application are not late."""
+    """Paused partitions, partitions with open transactions, and partitions of an unpolled consumer are not late."""
     assert Scene().wait_for_fetch(40, paused={P0}).late == ()
     assert Scene().wait_for_fetch(40, frozen={P0}).late == ()
     assert Scene().wait_for_fetch(40, stable_end=10).late == ()

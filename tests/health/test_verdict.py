@@ -157,7 +157,7 @@ def test_consumer_stuck_on_an_open_transaction_needs_no_restart() -> None:
 
 
 def test_partition_with_unknown_end_is_reported_then_stuck_without_a_restart() -> None:
-    """An unknown end is first reported as unknown and later as stuck; a restart gives no partition a leader."""
+    """An unknown end is first reported as unknown and later as stuck; no restart would give the partition a leader."""
     blank = PartitionHealth(position=None, end=None, lag=None, progressed_at=None)
     found = health(view(S.STABLE), progress(p0=blank, p1=RESTS))
     assert (found.verdict, found.why) == (V.IDLE, "the end offset of orders-0 is not known yet")
@@ -307,7 +307,7 @@ def test_coordinator_lookup_after_an_overdue_heartbeat_is_unreachable_immediatel
 
 
 def test_unreachable_verdict_names_only_a_current_error() -> None:
-    """An error that is over does not explain why heartbeats receive no response now."""
+    """The verdict omits an error that is over, because it does not explain the current silence."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, last_error=error, last_error_at=NOW - 90)
     assert health(silent).why == "no heartbeat response for 16 s: _TRANSPORT: Connection refused"
@@ -342,7 +342,7 @@ def test_fatal_verdict_recommends_a_restart_only_after_an_internal_error(code: i
 
 
 def test_member_that_is_warm_is_ready_until_it_joins() -> None:
-    """A successor is ready once on_warm has returned; its predecessor, which waits in return, is not ready."""
+    """A successor is ready once on_warm has returned, until it joins; before that it is joining and not ready."""
     waiting = view(S.JOINING, waits_for=WaitsFor.HAND_OVER, waits_for_detail="'a' is held by m", waits_since=NOW - 2)
     found = health(waiting)
     assert (found.verdict, found.is_ready) == (V.JOINING, False)
@@ -389,7 +389,7 @@ def test_handler_beyond_its_timeout_makes_the_consumer_stuck_and_a_restart_would
 
 
 def test_stuck_handler_that_can_be_cancelled_needs_no_restart() -> None:
-    """The processor ends coroutines and processes itself; a thread among them comes first, because it remains."""
+    """The processor ends coroutines and processes itself; a stuck thread is reported first, because it remains."""
     coroutine = replace(STUCK_HANDLER, offset=7, can_be_cancelled=True)
     found = health(view(S.STABLE), progress(p0=MOVES), handlers=HandlerHealth(stuck=(coroutine,)))
     assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
@@ -413,7 +413,7 @@ def test_failed_processor_is_fatal_also_after_its_close() -> None:
 
 
 def test_failed_processor_is_stuck_while_a_handler_runs_beyond_its_timeout() -> None:
-    """The stuck handler is the cause, and the verdict says where it is; a cancelled one that does not end is as bad."""
+    """The verdict names the line of the stuck handler, also of a cancelled handler that does not end."""
     for stuck in (STUCK_HANDLER, replace(STUCK_HANDLER, can_be_cancelled=True)):
         failed = HandlerHealth(stuck=(stuck,), failure="orders-1 offset 42 exceeded handler_timeout")
         for is_closed in (False, True):
@@ -423,7 +423,7 @@ def test_failed_processor_is_stuck_while_a_handler_runs_beyond_its_timeout() -> 
 
 
 def test_stuck_handler_is_reported_before_unreachable_brokers_but_after_an_ended_membership() -> None:
-    """A stuck handler is in this process, unlike unreachable brokers; an ended membership has lost the records."""
+    """A stuck handler precedes unreachable brokers, which are no fault of this process, but not an ended membership."""
     stuck = HandlerHealth(stuck=(STUCK_HANDLER,))
     assert health(view(S.STABLE, last_heartbeat_at=NOW - 100), progress(), handlers=stuck).verdict is V.STUCK
     assert health(view(S.FENCED), progress(), handlers=stuck).verdict is V.FENCED
@@ -431,7 +431,7 @@ def test_stuck_handler_is_reported_before_unreachable_brokers_but_after_an_ended
 
 
 def test_consumer_with_busy_handlers_is_consuming_although_no_position_moves() -> None:
-    """An hour-long job is work: the consumer is neither idle nor stuck, and the verdict names the oldest record."""
+    """A consumer with a handler that runs for long is neither idle nor stuck; the verdict names the oldest record."""
     busy = HandlerHealth(
         oldest={
             P0: UnfinishedRecord(offset=9, since=NOW - 60),

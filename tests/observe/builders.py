@@ -15,7 +15,7 @@ def survey(
     at: float = 0.0,
     **fields: object,
 ) -> GroupSurvey:
-    """Return a survey of topic `t` with each partition's committed offset and end."""
+    """Return a survey of topic `t` with the committed offset and the end offset of each partition."""
     given = offsets or {}
     values: dict[str, object] = {
         "group_id": "g",

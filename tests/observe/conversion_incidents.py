@@ -1,5 +1,5 @@
 # both kinds of consumers
-"""Incidents of KAFKA-21582: a static librdkafka member converts a classic group at the wrong moment.
+"""Incidents of KAFKA-21582: a static librdkafka member converts a classic group during a rebalance or topic growth.
 
 Its join replaces the classic member of its instance id, and the coordinator treats the group's assignment as settled.
 """
@@ -31,10 +31,10 @@ def converted(
     state: str = "PreparingRebalance",
     kind: Any = RAW,
 ) -> tuple[ConsumerThread[Any], ConsumerThread[Any]]:
-    """Cause a rebalance, wait for the group's state, and replace its static member with one of this kind.
+    """Cause a rebalance, wait for this state of the group, and replace its static member with a member of this kind.
 
-    `happens` receives the member that may leave; the two others do not poll meanwhile, so that no rebalance ends.
-    Returns the replacement and the classic member that stays.
+    `happens` causes the rebalance; it receives the member that may leave. The two other members do not poll meanwhile,
+    so that the rebalance does not end. Return the replacement and the classic member that stays.
     """
     classic = {"partition_assignment_strategy": "range"}
     static = app(stage, stack, RAW, group, topic, group_instance_id=STATIC, **classic).has(6)
@@ -73,7 +73,7 @@ def group_is_converted_while_one_joins(stage: Stage, group: str, stack: ExitStac
 
 
 def grown(stage: Stage, topic: str, _: ConsumerThread[Any]) -> None:
-    """Grow the topic to nine partitions, which no member has seen yet."""
+    """Increase the topic to nine partitions; no member has received the new partitions yet."""
     stage.grow(topic, 9)
     # Coordinators learn of the partitions later than brokers serve them; wait until another group has all nine.
     with application(RAW, stage.servers, unique("another"), topic, group_protocol="consumer") as another:

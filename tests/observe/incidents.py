@@ -23,7 +23,7 @@ from tests.support.kafka import create_topic, delete_topic, open_transaction, pr
 from tests.support.waiting import PATIENCE_S, wait_until
 
 RAW, OURS = RawConsumer, Consumer
-#: What is done between two samples of the group: by then something has happened.
+#: A function that is called between two samples of the group, for example to write records.
 Between = Callable[[], object]
 
 
@@ -32,7 +32,7 @@ def nothing() -> None:
 
 
 def application(kind: Any, servers: str, group: str, *topics: str, **config: object) -> ConsumerThread[Any]:
-    """Return a consumer of this kind in a thread, which polls once its context is entered."""
+    """Return a thread with a consumer of this kind; it begins to poll when its context is entered."""
     settings: dict[str, object] = {
         "bootstrap.servers": servers,
         "group.id": group,
@@ -45,7 +45,7 @@ def application(kind: Any, servers: str, group: str, *topics: str, **config: obj
 
 @dataclass(slots=True)
 class Stage:
-    """The broker on which an incident is caused."""
+    """A broker on which tests cause incidents."""
 
     servers: str
 
@@ -103,7 +103,10 @@ Made = Callable[[Stage, str], AbstractContextManager[Between]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """An incident; `make` returns what happens between two samples. `is_limited`: on a broker with narrow limits."""
+    """An incident. `make` causes it, and returns the function to call between two samples.
+
+    With `is_limited`, the incident needs a broker with narrow limits.
+    """
 
     name: str
     cause: Cause
@@ -120,7 +123,7 @@ def incident(
     is_limited: bool = False,
     registry: list[Incident] = INCIDENTS,
 ) -> Callable[[Any], Any]:
-    """Register an incident in each of its variants."""
+    """Register an incident, once for each of its variants."""
 
     def register(function: Any) -> Any:
         for name, options in variants or (("", {}),):
@@ -168,7 +171,7 @@ def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.TOPIC_AUTHORIZATION_FAILED, *BOTH)
 def topic_is_denied(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """The members joined before the ACL was created."""
+    """The observer may not describe the topic; the members joined before the ACL was created."""
     topic = stage.topic()
     app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     denied(stage, stack, ResourceType.TOPIC, topic)
@@ -195,7 +198,7 @@ def topic_is_deleted(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.PATTERN_WITHOUT_TOPIC, ("ours", {"kind": OURS}), ("raw", {"kind": RAW}))
 def pattern_matches_nothing(stage: Stage, group: str, stack: ExitStack, kind: Any) -> Between:
-    """The broker resolves the pattern and reports no error."""
+    """The pattern matches no topic; the broker resolves the pattern and reports no error."""
     app(stage, stack, kind, group, f"^{unique('nothing')}.*", group_protocol="consumer")
     stage.settled(group, 1)
     return nothing
@@ -331,7 +334,7 @@ def member_never_commits(stage: Stage, group: str, stack: ExitStack, kind: Any, 
 
 @incident(Cause.MEMBER_STALLED, *ALL)
 def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """A member read and committed, and then a handler hangs on a record."""
+    """A member reads and commits records, and then its handler hangs on a record."""
     topic = stage.topic(2, 10)
     member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
     stage.settled(group, 1)
@@ -343,7 +346,7 @@ def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protoco
 
 @incident(Cause.MEMBER_STALLED, *BOTH)
 def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
-    """The other member progresses, so a sum would hide the stall."""
+    """One of two members hangs; the other member progresses, so the sum of their progress would hide the stall."""
     topic = stage.topic(2, 10)
     members = [app(stage, stack, kind, group, topic, group_protocol=protocol) for _ in range(2)]
     for member in members:
@@ -391,7 +394,7 @@ def one_record_is_unfinished(stage: Stage, group: str, stack: ExitStack, kind: A
 
 
 def advancing(stage: Stage, topic: str, group: str, member: ConsumerThread[Any], step: int, written: int) -> Between:
-    """Let the member commit `step` more and write more records before each sample."""
+    """Let the member commit `step` more offsets, and write `written` more records, before each sample."""
     at = [0]
 
     def go_on() -> None:

@@ -1,4 +1,4 @@
-"""The doctor's rules on values: what is not a fault, and what cannot be caused on a broker at will."""
+"""The doctor's rules, tested with values: states without a fault, and faults that a test cannot cause on a broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_doctor_reports_reading_group_as_well() -> None:
 
 
 def test_doctor_does_not_report_idle_partition_as_stalled() -> None:
-    """Nothing is left to read; a partition without commits and writes may have been started at its end."""
+    """A partition without unread records is not stalled; without commits, its reader may have begun at its end."""
     for committed in (10, None):
         watched = seen(survey(ONE, {0: (committed, 10)}), survey(ONE, {0: (committed, 10)}, at=60.0))
         assert first(watched) is Cause.HEALTHY
@@ -108,7 +108,7 @@ def test_doctor_reports_held_back_offset_only_after_time_or_progress() -> None:
 
 
 def test_doctor_reports_held_back_partition_as_stalled_if_other_records_wait() -> None:
-    """If records that the member has not received wait as well, nothing is finished any more."""
+    """If the partition also has records that the member has not received, the member no longer finishes records."""
     causes = [one.cause for one in diagnose(seen(held_back((5,), 18, 30), held_back((5,), 18, 30, at=12.0)))]
     assert causes == [Cause.MEMBER_STALLED, Cause.COMMIT_HELD_BACK]
 
@@ -154,7 +154,7 @@ def test_doctor_distinguishes_omitted_member_from_idle_one() -> None:
     ],
 )
 def test_doctor_reports_reason_of_refused_group_description(name: str, message: str, expected: Cause) -> None:
-    """Without the description nothing else is known."""
+    """If the group cannot be described, the first finding is the reason, because nothing else is known."""
     refused = survey(None, refusals={Subject.GROUP: refusal(name, message)})
     assert first(seen(refused)) is expected
 

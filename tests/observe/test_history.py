@@ -90,7 +90,7 @@ def test_history_of_consumer_group_yields_its_states() -> None:
 
 
 def test_history_of_classic_group_yields_each_rebalance() -> None:
-    """Each rebalance is one record with all members; before the first one there was no group."""
+    """Each rebalance is one record with all members; before the first rebalance there was no group."""
     classic = GroupProtocol.CLASSIC
     one = group(member("m", assigned=partitions(0, 1), protocol=classic), protocol=classic)
     history = history_of(LoggedRecord(104.0, ClassicGroupRecorded(generation=1, group=one)))
@@ -143,7 +143,7 @@ def test_history_of_converted_group_yields_one_protocol_at_a_time() -> None:
 
 
 def test_history_samples_commits_at_given_interval() -> None:
-    """Each sample has the end offsets of its time, interpolated linearly between two known ones."""
+    """Each sample has the end offsets of its time, interpolated linearly between two known end offsets."""
     commits = (
         LoggedRecord(
             at, OffsetRecorded(partition=TopicPartition("t", 0), committed=OffsetAndMetadata(offset=round(at - 100)))
@@ -159,7 +159,7 @@ def test_history_samples_commits_at_given_interval() -> None:
 
 
 def test_history_fills_gaps_from_present_state() -> None:
-    """Members, assignments, epochs and commits without records have their present value."""
+    """Members, assignments, epochs and commits without records have their current values."""
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     here = (
         replace(member("m", assigned=partitions(0), epoch=2), target=partitions(0)),
@@ -200,7 +200,7 @@ def test_history_fills_gaps_from_present_state() -> None:
 
 
 def test_history_without_records_yields_present_state() -> None:
-    """Groups of both protocols have their present state."""
+    """Without records, the only sample has the current state, for groups of both protocols."""
     for protocol in GroupProtocol:
         one = group(member("m", assigned=partitions(0, 1), protocol=protocol), protocol=protocol)
         (survey,) = surveys_of(replace(history_of(), now=GroupPresent(group=one, committed={})), 60.0)
@@ -209,5 +209,5 @@ def test_history_without_records_yields_present_state() -> None:
 
 
 def test_history_without_records_and_present_state_yields_no_samples() -> None:
-    """This applies to an unknown group and to unreadable records."""
+    """An unknown group, and a group whose records cannot be read, have no samples."""
     assert list(surveys_of(history_of(), 1.0)) == []

@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: One partition of the coordinators' topic for each of a few groups, and none of them on two nodes.
+#: The coordinators' topic has few partitions, each with one replica, so that each node coordinates some groups alone.
 _PROPERTIES = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "6",
@@ -57,7 +57,7 @@ def coordinated_by(servers: str, node: int) -> str:
 
 
 def test_doctor_names_offline_partition_and_unavailable_coordinator(broker_pool: RunBrokers) -> None:
-    """A stopped node holds the only replica of one group's partition and of another group's coordinator."""
+    """The doctor names a partition and a coordinator that are unavailable because their only node is stopped."""
     with broker_pool.own(nodes=3, properties=_PROPERTIES) as broker:
         servers = broker.bootstrap_servers
         stage = Stage(servers)

@@ -1,4 +1,4 @@
-"""A group's read rate from samples of its offsets, in the test's time."""
+"""The read rate of a group, computed from samples of its offsets at times that the test sets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_stalled_for_s_counts_only_partition_with_lag() -> None:
 
 
 def test_rates_count_offsets_that_are_finished_beyond_the_committed_offset() -> None:
-    """A partition whose committed offset is held back still makes progress, also when its base moves at last."""
+    """A partition whose committed offset is held back makes progress, also when the committed offset finally moves."""
     rates = Rates()
     rates.add(0.0, {P0: Position(committed=5, end=100)})
     rates.add(10.0, {P0: Position(committed=5, end=100, finished_beyond=40)})
@@ -63,7 +63,7 @@ def test_rates_count_offsets_that_are_finished_beyond_the_committed_offset() -> 
 
 
 def test_position_of_reads_metadata_of_the_commit() -> None:
-    """Only metadata of finished offsets for this committed offset counts."""
+    """A position includes finished offsets only from valid metadata for this committed offset."""
     finished = FinishedOffsets(base=5, high=8, unfinished=(5,))
     found = OffsetAndMetadata(offset=5, metadata=encode(finished, 100))
     assert position_of(found, 9) == Position(committed=5, end=9, finished_beyond=2)
@@ -72,7 +72,7 @@ def test_position_of_reads_metadata_of_the_commit() -> None:
 
 
 def test_rates_of_unknown_offsets_are_none() -> None:
-    """A missing commit or end has no rate; resetting offsets back does not count as negative reading."""
+    """A partition without a commit or an end has no rate, and a reset to earlier offsets is not a negative rate."""
     rates = Rates()
     rates.add(0.0, {P0: at(None, 10), P1: at(50, 100)})
     rates.add(2.0, {P0: at(4, 10), P1: at(10, 110)})

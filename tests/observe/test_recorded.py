@@ -1,4 +1,4 @@
-"""A recording's recorded of its member: ownership, stalls and causes, in wall-clock time."""
+"""The history of a member from its recording: ownership, stalls and causes, in wall-clock time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_back(member: Recorded, folder: Path) -> tuple[RecordedMember, Recording
 
 
 def test_recording_owns_partition_from_its_handover(member: Recorded, tmp_path: Path) -> None:
-    """The partition stalled from the coordinator's response until then; the cause is the state machine's."""
+    """A partition stalls from the coordinator's response to its handover; the cause comes from the state machine."""
     recorded, recording = read_back(member, tmp_path)
     (run,) = recorded.runs
     taken = recording.moment(member.now)
@@ -61,7 +61,7 @@ def test_recording_owns_partition_from_its_handover(member: Recorded, tmp_path: 
 
 
 def test_recording_ends_at_truncation_of_file(member: Recorded, tmp_path: Path) -> None:
-    """The partition's later owner is unknown."""
+    """If the file is truncated, ownership ends with its last event, because the partition's later owner is unknown."""
     taken = member.now
     member.now += 100.0
     path = tmp_path / "a"
@@ -86,7 +86,7 @@ def test_recording_reports_loss_after_missed_poll(member: Recorded, tmp_path: Pa
 def test_recording_ends_at_first_replay_difference(
     member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The behavior of another package version is not guessed, and a note states this."""
+    """The history ends where a replay by another package version differs, and a note reports this."""
     member.written(tmp_path / "a")
     monkeypatch.setattr(Reconciler, "start_offsets_fetched", lambda *_: None)
     recorded = recorded_member(tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Samples collected into runs and written as one page; the page in a real browser."""
+"""Samples are collected into runs and written as one page, which is also tested in a real browser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_cause_of_names_visible_change() -> None:
 
 
 def test_timeline_notes_each_refusal_once() -> None:
-    """Each different reason produces one note."""
+    """Each different reason for a missing part produces one note."""
     timeline = Timeline("g", 10.0)
     for at, name in ((0.0, "A"), (1.0, "A"), (2.0, "B")):
         timeline.add(survey(None, at=at, refusals={Subject.GROUP: refusal(name, f"no, at {at}")}))
@@ -71,7 +71,7 @@ def test_timeline_notes_each_refusal_once() -> None:
 
 
 def test_timeline_shows_committed_partition_without_end_offset() -> None:
-    """The partition's lag is unknown."""
+    """A partition without an end offset is shown with an unknown lag."""
     timeline = Timeline("g", 10.0)
     timeline.add(replace(survey(ONE, {0: (5, 10)}), offsets={}))
     assert timeline.data()["partitions"] == [["t[0]", [0, 0], [], [-1]], ["t[1]", [0, 0], [], [-1]]]
@@ -174,7 +174,7 @@ def test_timeline_page_of_ten_minutes_is_at_most_3_mb_for_thousand_partitions(
 
 
 def standstills(timeline: Timeline) -> dict[str, list[tuple[int, int]]]:
-    """Return the stalls of each partition, as begin and end in ms."""
+    """Return the stalls of each partition, as start and end in ms."""
     found: dict[str, list[tuple[int, int]]] = {}
     for name, _, still, _ in timeline.data()["partitions"]:  # type: ignore[attr-defined]
         times = list(accumulate(still))
@@ -211,7 +211,7 @@ def test_timeline_assumes_default_commit_interval_before_three_commits() -> None
     place=st.integers(min_value=8, max_value=9),
 )
 def test_timeline_marks_only_pause_beyond_usual_commit_gap(gaps: list[float], cadence_s: float, place: int) -> None:
-    """Gaps around the usual length are never marked; a gap ten times as long always is."""
+    """Gaps around the usual length are never marked, and a gap of ten times this length is always marked."""
     healthy = list(accumulate(cadence_s * gap for gap in gaps))
     assert standstills(committed_at(healthy, healthy[-1])) == {}
     pause_s = 10 * cadence_s
@@ -222,7 +222,7 @@ def test_timeline_marks_only_pause_beyond_usual_commit_gap(gaps: list[float], ca
 
 
 def test_timeline_judges_partition_by_its_own_commit_interval() -> None:
-    """A partition committed every ten seconds does not stall between the commits of a faster one."""
+    """A partition that is committed every ten seconds is not stalled because another one is committed each second."""
     timeline = Timeline("g", 600.0)
     for second in range(61):
         offsets: dict[int, tuple[int | None, int]] = {0: (second, second + 1), 1: (second // 10, second + 1)}
@@ -272,7 +272,7 @@ def test_timeline_page_draws_and_zooms_in_browser(tmp_path: Path, count: int, sc
         assert browser.execute_script(span) < whole
 
 
-#: Collects each text that a canvas gets: its canvas, begin, end, baseline, and whether it is squeezed.
+#: Collects each text that is drawn on a canvas: the canvas, start, end, baseline, and whether the text is compressed.
 COLLECT_LABELS = """
 window.written = [];
 const fill = CanvasRenderingContext2D.prototype.fillText;

@@ -43,7 +43,7 @@ def one_of_two_topics_is_deleted(stage: Stage, group: str, stack: ExitStack) -> 
 
 @incident(Cause.OFFSET_BEFORE_START, registry=UNSEEN)
 def retention_overtook_a_paused_member(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """The member owns the partition and polls, and would skip records as soon as it resumes."""
+    """Retention deletes records of a paused partition; its member polls, and would skip them after it resumes."""
     topic = stage.topic(1, 10)
     member = app(stage, stack, RAW, group, topic).has(1)
     stage.caught_up(group)
@@ -57,16 +57,16 @@ def retention_overtook_a_paused_member(stage: Stage, group: str, stack: ExitStac
 
 @incident(Cause.NEVER_COMMITTED, registry=UNSEEN)
 def topic_is_made_anew_below_a_member(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """The new topic has fewer records than the member had read; the group's offsets were deleted with the old one.
+    """A topic is re-created with fewer records than the member has read; its deletion deleted the group's offsets.
 
-    Without new records this is invisible from outside, and the doctor found nothing at first.
+    Without new records the incident cannot be detected from outside; the first version of the doctor had no finding.
     """
     topic = stage.topic(1, 50)
     stage.commit(group, (topic, 0, 0))
     app(stage, stack, RAW, group, topic, auto_offset_reset="error").has(1)
     stage.caught_up(group)
     delete_topic(stage.servers, topic)
-    # The coordinator learns of the deletion later than Metadata does.
+    # The coordinator processes the deletion after the topic has disappeared from Metadata responses.
     wait_until(lambda: not stage.admin.committed(group), "the deletion of the group's offsets")
     create_topic(stage.servers, topic, 1)
     produce(stage.servers, topic, 5)
@@ -98,7 +98,7 @@ def everything_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, 
 
 @incident(Cause.MIXED_SUBSCRIPTIONS, registry=UNSEEN)
 def pattern_beside_names(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """Two versions of an application share one group."""
+    """Two versions of an application share a group; one version subscribes with a pattern, the other with a name."""
     topic = stage.topic(2)
     app(stage, stack, OURS, group, f"^{topic}$", group_protocol="consumer").has(2)
     app(stage, stack, OURS, group, topic, group_protocol="consumer").has(1)
@@ -108,7 +108,7 @@ def pattern_beside_names(stage: Stage, group: str, stack: ExitStack) -> Between:
 
 @incident(Cause.NEVER_COMMITTED, registry=UNSEEN)
 def records_may_not_be_read(stage: Stage, group: str, stack: ExitStack) -> Between:
-    """The member may describe the topic and joins, and each fetch is rejected."""
+    """The member is authorized to describe the topic and joins, but each of its fetches is rejected."""
     topic = stage.topic(2, 10)
     # An ACL that allows an operation denies all other ones; WRITE implies DESCRIBE.
     allow(stage.servers, ResourceType.TOPIC, topic, AclOperation.WRITE)
