@@ -14,14 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from consumer_membership.spark.query_listener import progress_listener, remove_listener
+from tests.spark.batch_progress import progress_fields
 from tests.support.newest_pyspark import connect_libraries
 
 sys.path.append(str(connect_libraries()))
 
 from pyspark.sql.connect import proto
 from pyspark.sql.connect.streaming.query import StreamingQueryManager
-
-from tests.spark.test_mirror import progress_fields
 
 
 class Connection:

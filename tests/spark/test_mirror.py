@@ -20,6 +20,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.mirror import OffsetMirror, _checked, _MirroredGroup, ends_of
 from tests.benchmarks.spark_jars import connector_jars
+from tests.spark.batch_progress import progress_fields
 from tests.spark.clusters import CONNECT, port_of_own_servers
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
@@ -28,39 +29,6 @@ from tests.support.versions import NEWEST
 from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def progress_fields(*sources: tuple[str, object]) -> dict[str, object]:
-    """The JSON fields of Spark's progress of one batch, by its sources: description and end."""
-    return {
-        "id": "00000000-0000-0000-0000-000000000001",
-        "runId": "00000000-0000-0000-0000-000000000002",
-        "name": "q",
-        "timestamp": "2026-01-01T00:00:00.000Z",
-        "batchId": 3,
-        "batchDuration": 1,
-        "durationMs": {},
-        "eventTime": {},
-        "stateOperators": [],
-        "sources": [
-            {
-                "description": description,
-                "startOffset": None,
-                "endOffset": end,
-                "latestOffset": None,
-                "numInputRows": 1,
-                "inputRowsPerSecond": 1.0,
-                "processedRowsPerSecond": 1.0,
-                "metrics": {},
-            }
-            for description, end in sources
-        ],
-        "sink": {"description": "noop", "numOutputRows": -1, "metrics": {}},
-        "numInputRows": 1,
-        "inputRowsPerSecond": 1.0,
-        "processedRowsPerSecond": 1.0,
-        "observedMetrics": {},
-    }
 
 
 def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
