@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: A local engine is given one second; the rest is for a machine under load.
+#: A local engine has one second to respond; the rest of this time is for a busy machine.
 PROMPT_S = 10.0
 
 
@@ -40,7 +40,7 @@ def found(backend: Backend) -> Callable[[BrokerRequest], Broker]:
 
 
 def script(folder: Path, name: str, body: str) -> None:
-    """Create an executable of that name for the PATH."""
+    """Create an executable with this name in a folder for the PATH."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")
@@ -49,7 +49,7 @@ def script(folder: Path, name: str, body: str) -> None:
 
 def seconds_without_docker() -> float:
     """Return how long a start takes to detect that no Docker engine responds."""
-    import_module("testcontainers.core.docker_client")  # not what is measured
+    import_module("testcontainers.core.docker_client")  # imported before the measurement
     began = time.monotonic()
     with pytest.raises(BackendMissingError, match="connecting to the Docker engine"):
         start(backend=Backend.DOCKER)
@@ -69,7 +69,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("winner", list(Backend))
 def test_first_of_uses_first_available_backend(winner: Backend) -> None:
-    """The order is an existing broker, Docker, a JVM."""
+    """`first_of` uses the first available backend, in the order: an existing broker, Docker, a JVM."""
     order = list(Backend)
     starters = {
         backend: found(backend) if order.index(backend) >= order.index(winner) else missing(backend)
@@ -89,7 +89,7 @@ def test_first_of_without_way_reports_what_each_lacks() -> None:
 
 
 def test_first_of_raises_failure_of_available_way() -> None:
-    """Otherwise an invalid property would silently select a different broker."""
+    """If an available backend fails, its error is raised; the next backend would hide an invalid property."""
 
     def failing(_: BrokerRequest) -> Broker:
         raise BrokerUnavailableError("node 1 ended unexpectedly")
@@ -102,7 +102,7 @@ def test_first_of_raises_failure_of_available_way() -> None:
 @pytest.mark.slow  # testcontainers takes a third of a second to import
 @pytest.mark.usefixtures("bare_machine")
 def test_start_on_bare_machine_lists_what_to_install() -> None:
-    """The error of the real backends contains each fix."""
+    """On a machine without broker, Docker, Java and Maven, the error contains the fix for each backend."""
     with pytest.raises(BrokerUnavailableError) as raised:
         start()
     text = str(raised.value)
@@ -114,15 +114,15 @@ def test_start_on_bare_machine_lists_what_to_install() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
 def test_start_does_not_wait_for_absent_docker_engine() -> None:
-    """A machine without Docker does not wait on each start."""
+    """Without a Docker engine, a start detects this within seconds."""
     assert seconds_without_docker() < PROMPT_S
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
 def test_start_gives_up_quickly_on_unresponsive_docker_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hanging engine accepts connections and never responds; docker itself waits a minute."""
-    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as engine:  # tmp_path may be too long for it
+    """A start detects within seconds that an engine accepts connections but never responds; docker waits a minute."""
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as engine:  # tmp_path may be too long
         engine.bind(f"{folder}/engine.sock")
         engine.listen()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/engine.sock")
@@ -133,7 +133,7 @@ def test_start_gives_up_quickly_on_unresponsive_docker_engine(monkeypatch: pytes
 @pytest.mark.usefixtures("bare_machine")
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "http://elsewhere"])
 def test_docker_engine_of_other_machine_is_rejected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    """The ports of a remote engine are on another machine's loopback."""
+    """A remote Docker engine is rejected, because its ports are on another machine's loopback."""
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(BackendMissingError, match="may be remote"):
         start(backend=Backend.DOCKER)
@@ -147,26 +147,26 @@ def test_start_with_forced_unavailable_way_raises(bare_machine: Path) -> None:
 
 
 def test_java_for_rejects_old_java_with_its_version(bare_machine: Path) -> None:
-    """Kafka 4 requires Java 17; an older one would fail with a class file version."""
+    """A Java older than 17, which Kafka 4 requires, is rejected with its version before it is started."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
     with pytest.raises(BackendMissingError, match=r'version "11\.0\.2".*needs Java 17'):
         java_for(NEWEST)
 
 
 def test_java_for_prefers_java_home_over_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's own scripts have the same precedence."""
+    """As in Kafka's own scripts, JAVA_HOME precedes the PATH."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2"' >&2""")
     home = bare_machine.parent / "jdk"
     home.mkdir()
     script(home / "bin", "java", """echo 'openjdk version "17.0.9"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(home))
-    # Recent enough, so that the next thing missing is reported.
+    # This Java is recent enough, so the error names the next missing program.
     with pytest.raises(BackendMissingError, match="mvn"):
         java_for(NEWEST)
 
 
 def test_java_for_without_maven_names_jar_folder(bare_machine: Path) -> None:
-    """Without Maven, the user may put the jars into that folder."""
+    """Without Maven, the error names the folder into which the user may put the jars."""
     script(bare_machine, "java", """echo 'openjdk version "17.0.9"' >&2""")
     folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", f"kafka-{NEWEST}")  # noqa: PTH118 - a text
     with pytest.raises(BackendMissingError, match=folder):
@@ -181,7 +181,7 @@ def test_java_for_without_maven_names_jar_folder(bare_machine: Path) -> None:
 def test_start_rejects_existing_broker_for_properties_or_port(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], named: str
 ) -> None:
-    """A requested property that is not set would make a test pass for the wrong reason."""
+    """An existing broker is rejected if properties or a port are requested, because they cannot be set."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=named) as refused:
         start(**asked)  # type: ignore[arg-type]  # one argument at a time

@@ -60,7 +60,7 @@ def java_hash(text: str) -> int:
 
 
 def test_broker_stops_kills_and_starts_node_by_id() -> None:
-    """Node ids are Kafka's, so that a test can stop a node that the metadata names."""
+    """Nodes are controlled by Kafka's node ids, so that a test can stop a node that it found in the metadata."""
     first, second = ScriptedNode(1), ScriptedNode(2)
     broker = broker_of(first, second)
     broker.stop_node(2)
@@ -72,26 +72,26 @@ def test_broker_stops_kills_and_starts_node_by_id() -> None:
 
 
 def test_start_node_ignores_running_node() -> None:
-    """A second process on the same storage would corrupt it."""
+    """`start_node` ignores a running node, because a second process would corrupt the storage."""
     node = ScriptedNode(1)
     broker_of(node).start_node(1)
     assert node.orders == []
 
 
 def test_kill_node_of_unknown_id_raises_error_with_known_ids() -> None:
-    """Node ids start at 1, and the error lists them."""
+    """An unknown node id raises an error that lists the node ids, which start at 1."""
     with pytest.raises(BrokerUnavailableError, match="its node ids are 1, 2"):
         broker_of(ScriptedNode(1), ScriptedNode(2)).kill_node(0)
 
 
 def test_stop_node_of_existing_broker_raises() -> None:
-    """A broker that this package did not start is never stopped."""
+    """`stop_node` raises for an existing broker, which this package did not start."""
     with pytest.raises(BrokerUnavailableError, match="does not control an existing broker"):
         broker_of(backend=Backend.EXISTING).stop_node(1)
 
 
 def test_start_node_with_version_upgrades_stopped_node_only() -> None:
-    """The version of a running process cannot change."""
+    """`start_node` with a version upgrades a stopped node and ignores a running node."""
     first, second = ScriptedNode(1), ScriptedNode(2)
     broker = broker_of(first, second)
     broker.stop_node(1)
@@ -101,7 +101,7 @@ def test_start_node_with_version_upgrades_stopped_node_only() -> None:
 
 
 def test_start_node_of_stopped_broker_raises() -> None:
-    """The storage of a stopped broker is deleted."""
+    """A node of a stopped broker cannot be started, because its storage is deleted."""
     broker = broker_of(ScriptedNode(1))
     broker.stop()
     with pytest.raises(BrokerUnavailableError, match="has been stopped"):
@@ -109,7 +109,7 @@ def test_start_node_of_stopped_broker_raises() -> None:
 
 
 def test_broker_stop_releases_once() -> None:
-    """A test and its fixture may both call `stop`."""
+    """A second `stop` has no effect, because a test and its fixture may both call `stop`."""
     released: list[str] = []
     broker = Broker(
         backend=Backend.JVM, version="4.3.1", bootstrap_servers="x:1", release=lambda: released.append("released")
@@ -121,7 +121,7 @@ def test_broker_stop_releases_once() -> None:
 
 
 def test_secured_listener_lists_all_nodes() -> None:
-    """A client with one listener's servers finds the cluster through any of them."""
+    """The servers of a secured listener include all nodes, so that a client can use any node."""
     nodes = [ScriptedNode(number, {"TLS": f"a:{number}", "SASL": f"b:{number}"}) for number in (1, 2)]
     assert broker_of(*nodes).secured == {"TLS": "a:1,a:2", "SASL": "b:1,b:2"}
 
@@ -133,7 +133,7 @@ def test_broker_without_security_has_no_secured_listeners() -> None:
 
 
 def test_wait_ready_raises_with_log_tail_of_dead_node() -> None:
-    """Waiting for a dead process would be useless."""
+    """If a node's process has ended, `wait_ready` raises an error with the end of the node's log."""
     node = ScriptedNode(1)
     node.is_running = False
     with pytest.raises(BrokerUnavailableError, match="last words of 1"):
@@ -141,7 +141,7 @@ def test_wait_ready_raises_with_log_tail_of_dead_node() -> None:
 
 
 def test_require_nodes_accepts_deliberately_stopped_node() -> None:
-    """Two of three nodes form a working cluster."""
+    """`require_nodes` accepts a node that was stopped deliberately, because the other nodes may form a cluster."""
     broker = broker_of(ScriptedNode(1), ScriptedNode(2))
     broker.stop_node(2)
     broker.require_nodes()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.docker, pytest.mark.slow]
 
-# A broker that was killed registers again only when its former session is over: 9 s by default.
+# A broker that was killed can register again only after its previous session has ended: 9 s by default.
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "500"}
 
 COMPOSE_FILE = Path(__file__).parents[2] / "docker-compose.yml"
@@ -48,7 +48,7 @@ def networks() -> set[str]:
 
 
 def test_container_listens_on_loopback_only_and_is_removed_after_stop() -> None:
-    """No other machine reaches a broker without authentication, and stop() removes all resources."""
+    """A container listens on loopback only, because it has no authentication; stop() removes all its resources."""
     before = (containers(), networks())
     with start(NEWEST, backend=Backend.DOCKER) as broker:
         assert (broker.backend, broker.version) == (Backend.DOCKER, NEWEST)
@@ -63,7 +63,7 @@ def test_container_listens_on_loopback_only_and_is_removed_after_stop() -> None:
 
 @pytest.mark.parametrize("ending", [Broker.stop_node, Broker.kill_node])
 def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: object) -> None:
-    """As with a JVM, a node is its port and its storage, not its process."""
+    """A restarted container keeps its port and its storage, as a JVM does."""
     assert callable(ending)
     broker = kafka_broker(properties=QUICK_SESSIONS, backend=Backend.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
@@ -79,7 +79,7 @@ def test_restarted_container_keeps_topics(kafka_broker: BrokerFactory, ending: o
 
 
 def test_three_containers_form_one_cluster(kafka_broker: BrokerFactory) -> None:
-    """The nodes reach each other by name and clients on loopback."""
+    """Three containers, which connect to each other by name, form a cluster that clients reach on loopback."""
     broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, backend=Backend.DOCKER, is_shared=False)
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("orders"), 3, replication_factor=3)
@@ -89,7 +89,7 @@ def test_three_containers_form_one_cluster(kafka_broker: BrokerFactory) -> None:
 
 
 def test_start_removes_container_of_dead_owner(kafka_broker: BrokerFactory) -> None:
-    """A killed process cannot clean up, so the next start does, and keeps containers of live processes."""
+    """A start removes the containers of ended processes of this machine, which may have been killed, and no others."""
     dead = subprocess.Popen(["true"])  # noqa: S607 - its pid is what counts
     dead.wait()
     host = os.uname().nodename

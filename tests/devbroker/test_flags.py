@@ -41,5 +41,5 @@ def test_deselecting_flag_reports_number_of_skipped_tests(flag: str, marker: str
 
 
 def test_no_broker_flag_also_skips_docker_tests() -> None:
-    """A container runs a real broker."""
+    """--no-broker also deselects tests of containers, because a container runs a real broker."""
     assert "test_container.py::" not in collect("--no-broker")

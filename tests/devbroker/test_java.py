@@ -37,7 +37,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_classpath_fetches_jars_once_and_keeps_order(maven: Path) -> None:
-    """A class data archive is valid for one class path only, so the order must not change."""
+    """Maven runs once, and the order of jars does not change: a class data archive is valid for one class path only."""
     libs = version_folder("4.2.2") / "libs"
     assert classpath("4.2.2") == f"{libs}/a.jar:{libs}/b.jar"
     assert classpath("4.2.2") == f"{libs}/a.jar:{libs}/b.jar"
@@ -46,7 +46,7 @@ def test_classpath_fetches_jars_once_and_keeps_order(maven: Path) -> None:
 
 
 def test_concurrent_classpath_calls_fetch_once(maven: Path) -> None:
-    """The second caller waits for the first caller's jars."""
+    """Of several concurrent calls, one fetches the jars, and the others wait for them."""
     threads = [threading.Thread(target=classpath, args=("4.2.2",)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -64,7 +64,7 @@ def test_classpath_raises_maven_output_and_leaves_no_files(maven: Path) -> None:
 
 
 def test_java_command_has_log_file_and_class_path(tmp_path: Path) -> None:
-    """Kafka's log goes to a file whose tail appears in errors."""
+    """The command has the class path, and the file for Kafka's log, whose end appears in errors."""
     java = Java(executable="/java", classpath="a.jar:b.jar", archive=tmp_path / "classes.jsa")
     command = java.command("kafka.Kafka", "x.properties", log=tmp_path / "server.log")
     assert command[0] == "/java"
@@ -74,14 +74,14 @@ def test_java_command_has_log_file_and_class_path(tmp_path: Path) -> None:
 
 
 def test_java_command_defines_system_properties_before_the_main_class(tmp_path: Path) -> None:
-    """Arguments behind the main class are those of the broker."""
+    """System properties precede the main class, because later arguments are the broker's."""
     java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     command = java.command("kafka.Kafka", "x", log=tmp_path / "l", system_properties={"a.b": "c"})
     assert command.index("-Da.b=c") < command.index("kafka.Kafka")
 
 
 def test_jwks_urls_of_all_listeners_are_allowed_in_the_jvm() -> None:
-    """Kafka reads the keys of an identity provider only from URLs in a property of the JVM."""
+    """The JVM property with allowed URLs has the JWKS URLs of all listeners; Kafka reads no keys from other URLs."""
     key = "sasl.oauthbearer.jwks.endpoint.url"
     given = {key: "https://b/", f"listener.name.x.{key}": "https://a/", "log.dir": "c"}
     assert system_properties(given) == {"org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://a/,https://b/"}
@@ -89,14 +89,14 @@ def test_jwks_urls_of_all_listeners_are_allowed_in_the_jvm() -> None:
 
 
 def test_java_command_uses_archive_only_if_it_exists(tmp_path: Path) -> None:
-    """A missing archive would make Java print a warning."""
+    """The command has the option for the archive only if it exists; otherwise Java would print a warning."""
     java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     java.archive.touch()
     assert f"-XX:SharedArchiveFile={java.archive}" in java.command("kafka.Kafka", log=tmp_path / "l")
 
 
 def test_java_command_that_creates_archive_does_not_use_one(tmp_path: Path) -> None:
-    """Java rejects the combination of both options."""
+    """A command that creates an archive does not also use one, because Java rejects the combination."""
     java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     java.archive.touch()
     command = java.command("kafka.Kafka", log=tmp_path / "l", archive_to=tmp_path / "new.jsa")
@@ -133,7 +133,7 @@ def test_make_archive_creates_archive_once(java: Java) -> None:
 
 
 def test_make_archive_replaces_broken_archive(java: Java) -> None:
-    """Java crashes on a truncated archive."""
+    """An archive that Java cannot read is replaced, because Java crashes on a truncated archive."""
     java.archive.write_text("half")
 
     def make(target: Path) -> None:
@@ -145,7 +145,7 @@ def test_make_archive_replaces_broken_archive(java: Java) -> None:
 
 @pytest.mark.parametrize("error", [None, BrokerUnavailableError("no broker"), OSError("disk full")])
 def test_make_archive_failure_leaves_no_archive(java: Java, error: Exception | None) -> None:
-    """A broker also starts without an archive; an incomplete file is never used."""
+    """If an archive cannot be created, no incomplete file is kept, and no error is raised: the archive is optional."""
 
     def fail(target: Path) -> None:
         target.write_text("half")
@@ -157,7 +157,7 @@ def test_make_archive_failure_leaves_no_archive(java: Java, error: Exception | N
 
 
 def test_make_archive_skips_unwritable_folder(java: Java, tmp_path: Path) -> None:
-    """The cache folder may belong to another user."""
+    """No archive is created in a folder that cannot be written, for example another user's cache folder."""
     elsewhere = replace(java, archive=tmp_path / "absent" / "classes.jsa")
     elsewhere.make_archive(lambda _: pytest.fail("nobody could keep it"))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-# A broker that was killed registers again only when its former session is over: 9 s by default.
+# A broker that was killed can register again only after its previous session has ended: 9 s by default.
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -65,7 +65,7 @@ def commit(bootstrap_servers: str, group_id: str, topic: str, offset: int) -> No
 
 
 def while_a_node_is_fenced() -> Retrying:
-    """Return a retry for missing nodes: with short sessions, a starved node is fenced for a moment."""
+    """Return a retry for missing nodes: with short sessions, a node is fenced briefly if its machine is busy."""
 
     def lacks_nodes(error: BaseException) -> bool:
         if isinstance(error, KafkaException):
@@ -98,7 +98,7 @@ def test_started_broker_serves_topics_and_groups_and_leaves_no_process(version: 
 
 
 def test_broker_does_not_auto_create_topics(kafka_broker: BrokerFactory) -> None:
-    """A misspelled topic stays unknown, as it does in production."""
+    """The broker creates no topic automatically, so a misspelled topic stays unknown, as in production."""
     broker = kafka_broker(backend=Backend.JVM)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "allow.auto.create.topics": True})
     admin.list_topics("misspelt", timeout=PATIENCE_S)
@@ -107,7 +107,7 @@ def test_broker_does_not_auto_create_topics(kafka_broker: BrokerFactory) -> None
 
 @pytest.mark.parametrize("ending", [Broker.stop_node, Broker.kill_node])
 def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerFactory, ending: object) -> None:
-    """A node is its port and its storage, not its process."""
+    """A restarted node has a new process, but keeps its port, topics and committed offsets."""
     assert callable(ending)
     broker = kafka_broker(properties=QUICK_SESSIONS, backend=Backend.JVM, is_shared=False)
     servers = broker.bootstrap_servers
@@ -162,13 +162,13 @@ def test_three_nodes_survive_killing_any_node(kafka_broker: BrokerFactory) -> No
 
 
 def test_start_with_invalid_property_raises_kafkas_error(kafka_broker: BrokerFactory) -> None:
-    """The error contains the broker's own message."""
+    """If the broker rejects a property, the error contains the broker's own message."""
     with pytest.raises(BrokerUnavailableError, match=r"group\.consumer\.max\.size"):
         kafka_broker(properties={"group.consumer.max.size": "minus one"}, backend=Backend.JVM, is_shared=False)
 
 
 def test_start_uses_requested_port() -> None:
-    """A demo can document its address in advance."""
+    """The broker uses the requested port, so that a demo can document its address."""
     port = draw_ports(1)[0]
     with start(backend=Backend.JVM, port=port) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{port}"
@@ -193,7 +193,7 @@ def test_start_uses_existing_broker_unchanged(kafka_broker: BrokerFactory, monke
 
 @pytest.mark.usefixtures("kafka_broker")
 def test_start_raises_if_existing_broker_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller that named a broker does not want another one."""
+    """If the existing broker does not respond, an error is raised, and no other broker is started instead."""
     address = f"127.0.0.1:{draw_ports(1)[0]}"
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", address)
     with pytest.raises(BrokerUnavailableError, match=f"no broker responds at {address}"):
@@ -286,7 +286,7 @@ def test_foreground_broker_runs_until_signal_and_stops_cleanly(number: signal.Si
 
 
 def test_foreground_broker_that_dies_is_reported() -> None:
-    """A demo does not wait forever for a dead broker."""
+    """If the broker's process ends unexpectedly, the command reports this and ends."""
     owner = Owner(
         "import sys\n"
         "from consumer_membership.devbroker import Backend\n"

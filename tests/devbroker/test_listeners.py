@@ -45,11 +45,11 @@ _librdkafka.addHandler(logging.NullHandler())
 _librdkafka.propagate = False
 
 
-# What is asked for.
+# Requests.
 
 
 def test_security_repr_hides_secrets() -> None:
-    """Failing tests and errors print these objects, so their text must not contain secrets."""
+    """The texts of these objects, which failing tests and errors print, contain no secrets."""
     request = BrokerRequest(security=SECURITY)
     shown = f"{SECURITY!r} {request!r} {request}"
     assert not any(secret in shown for secret in ("the key", "the word"))
@@ -57,13 +57,13 @@ def test_security_repr_hides_secrets() -> None:
 
 
 def test_security_objects_compare_by_value() -> None:
-    """The pool returns the same broker for equal settings and another broker for other users."""
+    """Objects with equal settings are equal, so that the pool returns one broker; objects with other users are not."""
     assert {SECURITY: "found"}.get(replace(SECURITY)) == "found"
     assert replace(SECURITY, users={"a": "another word"}) != SECURITY
 
 
 def test_security_copies_users() -> None:
-    """The pool looks up brokers by their users, so later changes must not apply."""
+    """Later changes of the caller's users have no effect, because the pool looks up brokers by their users."""
     users = {"a": "the word"}
     security = replace(SECURITY, users=users)
     users["b"] = "another"
@@ -72,7 +72,7 @@ def test_security_copies_users() -> None:
 
 @pytest.mark.parametrize(("users", "named"), [({"": "secret"}, "no name"), ({"a": ""}, "'a' has no password")])
 def test_security_with_user_without_name_or_password_raises(users: dict[str, str], named: str) -> None:
-    """SCRAM allows neither, and Kafka would report it only after its start."""
+    """A user without a name or a password raises an error; SCRAM allows neither, but Kafka would report it late."""
     with pytest.raises(BrokerUnavailableError, match=named):
         replace(SECURITY, users=users)
 
@@ -92,7 +92,7 @@ def test_enabled_mechanisms_prefers_property_of_listener(extra: dict[str, str], 
 
 
 def test_start_rejects_existing_broker_for_secured_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This package does not control the listeners of an existing broker."""
+    """An existing broker is rejected for secured listeners, because its listeners cannot be changed."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with pytest.raises(BrokerUnavailableError, match=r"secured listeners.*: .* cannot be set") as refused:
         start(security=SECURITY)
@@ -100,7 +100,7 @@ def test_start_rejects_existing_broker_for_secured_listeners(monkeypatch: pytest
 
 
 def test_docker_way_rejects_secured_listeners_and_jvm_is_used() -> None:
-    """The search continues with the JVM backend, whether a Docker engine exists or not."""
+    """For secured listeners, the Docker backend is unavailable, and the JVM backend is used."""
     with pytest.raises(BackendMissingError, match="require the JVM backend"):
         start(backend=Backend.DOCKER, security=SECURITY)
 
@@ -293,7 +293,7 @@ def test_pool_shares_secured_broker_for_equal_security(
     assert broker_pool.shared(broker.version, backend=Backend.JVM, security=replace(made.security)) is broker
 
 
-# A cluster of another kind: two nodes, sessions that end, a mechanism less, certificates for somewhere else.
+# A different cluster: two nodes, limited SASL sessions, fewer mechanisms, and certificates for another host.
 
 ELSEWHERE = "elsewhere.test"
 TUNED = {
@@ -358,7 +358,7 @@ def test_each_node_has_each_listener_on_own_port(cluster: Broker) -> None:
 @pytest.mark.integration
 @pytest.mark.slow
 def test_listener_property_overrides_general_property(cluster: Broker, made_elsewhere: Materials) -> None:
-    """By Kafka's naming rule, a test can shorten the sessions of one listener."""
+    """A property with a listener's prefix overrides the general property, here the length of SASL sessions."""
     trust = ssl.create_default_context(cafile=made_elsewhere.ca_file)
     over_tls = trust.wrap_socket(first_node(cluster, SASL_TLS), server_hostname=ELSEWHERE)
     assert session_ms(over_tls, "bob") == 60_000
@@ -368,21 +368,21 @@ def test_listener_property_overrides_general_property(cluster: Broker, made_else
 @pytest.mark.integration
 @pytest.mark.slow
 def test_disabled_mechanism_is_rejected(cluster: Broker, made_elsewhere: Materials) -> None:
-    """The start does not wait for a login by a disabled mechanism."""
+    """A login with a disabled mechanism is rejected, and the cluster's start did not wait for this mechanism."""
     await_refusal(cluster.secured[SASL], as_user(SCRAM_512, "alice")(made_elsewhere), "Unsupported SASL mechanism")
 
 
 @pytest.mark.integration
 @pytest.mark.slow
 def test_certificate_for_other_host_is_rejected(cluster: Broker, made_elsewhere: Materials) -> None:
-    """Clients compare the certificate with the host name that they requested."""
+    """A client rejects a certificate for another host than the host to which it connects."""
     await_refusal(cluster.secured[TLS], over_tls(made_elsewhere), "certificate verify failed")
 
 
 @pytest.mark.integration
 @pytest.mark.slow
 def test_restarted_node_accepts_its_users_again(cluster: Broker, made_elsewhere: Materials) -> None:
-    """After wait_ready(), the secured listeners also work, at their previous addresses."""
+    """After a restart and wait_ready(), the node's secured listeners accept its users at the previous addresses."""
     cluster.stop_node(2)
     cluster.start_node(2)
     cluster.wait_ready()

@@ -15,7 +15,7 @@ from tests.support.brokers import MOST_IDLE, BrokerKeeper, RemoteNode, RunBroker
 
 
 class Started:
-    """A replacement of `start` whose brokers take neither time nor memory."""
+    """A replacement of `start` whose brokers need neither time nor memory."""
 
     def __init__(self) -> None:
         self.kinds: list[tuple[str | None, dict[str, str]]] = []
@@ -32,7 +32,7 @@ class Started:
         backend: Backend | None = None,
         security: Security | None = None,
     ) -> Broker:
-        """One more."""
+        """Return another broker, and record its version and properties."""
         if version == "4.0.0":
             raise BrokerUnavailableError("no jars")
         address = f"127.0.0.1:{len(self.kinds)}"
@@ -52,7 +52,7 @@ class Started:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    """Record what is started from now on."""
+    """Replace `start`, and record the brokers that are started from now on."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     made = Started()
     monkeypatch.setattr(broker_pool, "start", made)
@@ -85,7 +85,7 @@ def test_pool_treats_default_and_explicit_default_as_equal(started: Started) -> 
 
 
 def test_pool_does_not_assume_version_of_existing_broker(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request with a version is a separate start, which checks the existing broker's version."""
+    """A request with a version starts separately, because this start checks the version of the existing broker."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     with BrokerPool() as brokers:
         assert brokers.shared() is not brokers.shared(DEFAULT_VERSION)
@@ -116,7 +116,7 @@ def test_processes_of_test_run_share_brokers(keeper: BrokerKeeper, started: Star
 
 
 def test_stop_node_of_shared_broker_raises(keeper: BrokerKeeper) -> None:
-    """Closing a handle does not stop the broker of the other users either."""
+    """`stop_node` raises for a shared broker, because other tests use its nodes."""
     broker = RunBrokers(keeper.folder).shared()
     assert broker.node_pid(1) == 7
     with pytest.raises(BrokerUnavailableError, match="start a separate broker"):
@@ -124,7 +124,7 @@ def test_stop_node_of_shared_broker_raises(keeper: BrokerKeeper) -> None:
 
 
 def test_keeper_stops_longest_idle_brokers(keeper: BrokerKeeper, started: Started) -> None:
-    """Some idle brokers are kept for later requests; the longest idle ones stop, and never one in use."""
+    """Some idle brokers are kept for later requests; the brokers that are idle longest stop, never a held broker."""
     holds, releases = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
     held = holds.shared()
     assert releases.shared().bootstrap_servers == held.bootstrap_servers
@@ -133,6 +133,6 @@ def test_keeper_stops_longest_idle_brokers(keeper: BrokerKeeper, started: Starte
         releases.release()
         assert releases.shared(properties={"number": str(number)})
         releases.release()
-    # This response arrives after the last release was handled.
+    # The keeper handles this request after the last release.
     releases.shared()
     assert started.stopped == ["127.0.0.1:1", "127.0.0.1:2"]

@@ -21,7 +21,7 @@ def answer(features: dict[str, int], *, code: int = 0) -> bytes:
     )
     supported = bytes([len(features) + 1]) + listed
     head = struct.pack(">h", code) + b"\x02" + struct.pack(">hhh", 18, 0, 4) + b"\0" + struct.pack(">i", 0)
-    size = bytes([len(supported) & 0x7F | 0x80, len(supported) >> 7])  # two bytes, though one might do
+    size = bytes([len(supported) & 0x7F | 0x80, len(supported) >> 7])  # two bytes, although one byte is enough
     return head + b"\x03" + b"\x00" + size + supported + b"\x01\x01\xff" + b"\x09\x02\xff\xff"
 
 
@@ -58,7 +58,7 @@ def test_supported_features_ignores_unknown_tags() -> None:
 
 
 def test_supported_features_raises_on_error_code() -> None:
-    """After an error code, the rest of the response has no meaning."""
+    """A response with an error code raises an error, because the rest of the response has no meaning."""
     with pytest.raises(ProbeError, match="error code 35"):
         features(answer({}, code=35))
 
@@ -98,7 +98,7 @@ def test_find_coordinator_returns_code_of_missing_coordinator() -> None:
 
 @pytest.mark.parametrize("code", [0, 14, 16])
 def test_describe_group_returns_error_code(code: int) -> None:
-    """DescribeGroups 0 covers one group; the bytes after the error code are ignored."""
+    """`describe_group` sends DescribeGroups 0 for one group, and returns the error code of the response."""
     address, requests = serve(framed(struct.pack(">ihh6s", 1, code, 6, b"orders")))
     with Probe(address, PATIENCE_S) as probe:
         assert probe.describe_group("orders") == code
@@ -116,7 +116,7 @@ def test_minor_line_maps_metadata_version(level: int, line: str) -> None:
 
 @pytest.mark.parametrize("reply", [b"", b"\0\0", b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">i", -1)])
 def test_minor_line_raises_if_server_is_not_a_broker(reply: bytes) -> None:
-    """The error names the address, because the port may be wrong."""
+    """If the server does not respond like a broker, the error names its address, because the port may be wrong."""
     address, _ = serve(reply)
     with pytest.raises(BrokerUnavailableError, match=f"{address} does not respond like a Kafka broker"):
         minor_line(address, 5)

@@ -30,14 +30,14 @@ def taken_port() -> Iterator[int]:
 
 
 def test_draw_ports_returns_free_and_different_ports() -> None:
-    """Each node receives its own port."""
+    """Drawn ports are free, and each node receives another port."""
     ports = draw_ports(20)
     assert len(set(ports)) == 20
     assert all(is_free(port) for port in ports)
 
 
 def test_draw_ports_avoids_ephemeral_ports() -> None:
-    """A restarted node finds its port free, because the system never assigns it to a client."""
+    """Drawn ports are never ephemeral, so that no client can take the port of a node that is restarted."""
     assert all(port < 32_768 for port in draw_ports(20))
 
 
@@ -48,20 +48,20 @@ def test_draw_ports_skips_ports_to_avoid() -> None:
 
 
 def test_node_ports_with_requested_port_in_use_raises(taken_port: int) -> None:
-    """No other port would be correct, so there is no retry."""
+    """If the requested port is in use, an error without a retry is raised, because no other port would be correct."""
     with pytest.raises(BrokerUnavailableError, match=f"port {taken_port} on 127.0.0.1 is in use") as refused:
         node_ports(1, taken_port)
     assert not isinstance(refused.value, PortTakenError)
 
 
 def test_node_ports_count_up_from_requested_port() -> None:
-    """The second node has the next port."""
+    """The nodes after the first node have the next ports."""
     first = next(port for port in draw_ports(10) if is_free(port + 1))
     assert node_ports(2, first) == [first, first + 1]
 
 
 def test_retry_taken_ports_retries_after_bind_conflict() -> None:
-    """Two concurrent starts may draw the same port; one of them draws again."""
+    """A start is repeated with other ports after a bind conflict, because concurrent starts may draw the same port."""
     attempts: list[int] = []
 
     def start() -> str:
@@ -76,7 +76,7 @@ def test_retry_taken_ports_retries_after_bind_conflict() -> None:
 
 
 def test_retry_taken_ports_does_not_retry_other_failures() -> None:
-    """A broker that rejects its properties would reject them on each attempt."""
+    """Other failures are not retried: a broker that rejects its properties would reject them again."""
     attempts: list[int] = []
 
     def start() -> None:

@@ -75,7 +75,7 @@ def watched(folder: Path) -> Iterator[WatchedForever]:
 
 @pytest.mark.parametrize(("order", "number"), [(b"T", signal.SIGTERM), (b"K", signal.SIGKILL)])
 def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, order: bytes, number: int) -> None:
-    """A node that is stopped or killed on purpose will be started again with its storage."""
+    """An order ends the command with its signal and keeps the folder, because the node may be started again."""
     watched.orders.write(order)
     assert watched.process.wait(PATIENCE_S) == 128 + number
     assert not watched.command.is_running()
@@ -83,7 +83,7 @@ def test_watchdog_order_ends_command_and_keeps_folder(watched: WatchedForever, o
 
 
 def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
-    """The owner learns how the command ended."""
+    """The watchdog's exit code is the command's exit code, so that the owner receives it."""
     watched = Watched(folder, [sys.executable, "-S", "-c", "print('output'); raise SystemExit(7)"])
     assert watched.process.wait(PATIENCE_S) == 7
     assert watched.console.read_text() == "output\n"
@@ -91,7 +91,7 @@ def test_watchdog_returns_exit_code_of_command(folder: Path) -> None:
 
 
 def test_watchdog_ends_command_and_removes_folder_when_pipe_closes(watched: WatchedForever) -> None:
-    """The pipe closes with the owner, however the owner ended."""
+    """When the owner ends in any way, its pipe closes, and the watchdog ends the command and removes the folder."""
     watched.orders.close()
     assert watched.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
     assert not watched.command.is_running()
@@ -99,7 +99,7 @@ def test_watchdog_ends_command_and_removes_folder_when_pipe_closes(watched: Watc
 
 
 def test_watchdog_detects_killed_owner_whose_child_holds_pipe(folder: Path) -> None:
-    """A forked child inherits the pipe, so the watchdog checks the owner itself."""
+    """The watchdog detects a killed owner even if a forked child holds the pipe open, because it checks the owner."""
     owner = subprocess.Popen(FOREVER, stdout=subprocess.DEVNULL)
     watched = WatchedForever(folder, owner_pid=owner.pid)
     owner.kill()
@@ -112,7 +112,7 @@ def test_watchdog_detects_killed_owner_whose_child_holds_pipe(folder: Path) -> N
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
 def test_killed_watchdog_ends_its_command(watched: WatchedForever) -> None:
-    """Even the out-of-memory killer does not leave a JVM behind."""
+    """If the watchdog is killed, for example by the out-of-memory killer, its command also ends."""
     watched.process.kill()
     gone, _ = psutil.wait_procs([watched.command], timeout=PATIENCE_S)
     assert gone == [watched.command]
