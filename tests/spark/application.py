@@ -2,7 +2,7 @@
 
     python -m tests.spark.application BOOTSTRAP TOPIC GROUP FOLDER
 
-It prints `ready` when records arrive, and at its end the result of `stop` as JSON.
+It prints `ready` when records arrive and, after an interrupt, a line of JSON when the run has stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.spark.recorders import Recorder
 
 
 def main() -> None:
-    """Run until the stop order."""
+    """Run until an interrupt."""
     bootstrap, topic, group, folder = sys.argv[1:]
     spark = session_of("local[2]", {})
     watch(run(spark, {"bootstrap.servers": bootstrap}, [topic], group, Recorder(Path(folder)), 2, batch_size=200))
@@ -25,11 +25,11 @@ def main() -> None:
 
 
 def watch(handle: RunHandle) -> None:
-    """Print `ready` when records arrive, and wait."""
+    """Print `ready` when records arrive, and wait for an interrupt."""
     while not sum(member.records for member in handle.progress()):
         handle.wait(0.05)
     try:
-        # The context stops the run wherever the interrupt comes.
+        # The `with` block stops the run, wherever in it the interrupt arrives.
         with handle:
             print("ready", flush=True)
             handle.wait()

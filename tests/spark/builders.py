@@ -11,12 +11,12 @@ from confluent_kafka import Message
 
 from consumer_membership.spark import KafkaSink, OutRecord, SinkContext
 
-#: No process listens there: a request fails with another error.
+#: No process listens on this address: a call that contacts the broker raises a different error than the expected one.
 CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 class Conf:
-    """The configuration of a session, without any key."""
+    """A session configuration without keys."""
 
     def get(self, _: str, default: str | None = None) -> str | None:
         """Return the default."""
@@ -26,7 +26,7 @@ class Conf:
 #: The part of a session that is checked before a job.
 SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
 STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
-#: A client's of Spark Connect.
+#: The checked part of a Spark Connect session.
 CLIENT = SimpleNamespace(conf=Conf())
 STOPPED_CLIENT = SimpleNamespace(conf=Conf(), is_stopped=True)
 

@@ -33,9 +33,9 @@ from tests.support.newest_pyspark import connect_libraries
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Before a master: a server of Spark Connect with this master, and a session of it.
+#: The prefix for a Spark Connect session: before a master, pyspark starts a server; before `sc://`, it uses one.
 CONNECT = "connect+"
-#: What all sessions of a driver have.
+#: The configuration of all sessions that start their own driver; a test may override its keys.
 _OF_A_DRIVER: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -97,7 +97,7 @@ class Here:
 def a_standalone_cluster(
     folder: Path, workers: Sequence[Here | Host], cores: int = 1, *, master: Here | Host | None = None
 ) -> Iterator[str]:
-    """A master and a worker at each of these places, each in its own process; yields the master's address.
+    """Start a master, and a worker at each of these places, each in its own process; yield the master's address.
 
     The processes of a worker look up programs in `folder / "bin" / <its address>` first.
     """
@@ -150,7 +150,7 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [str(home / "bin" / "spark-submit"), *program, "spark-internal"],
-            # Where it keeps what clients add.
+            # The server keeps its clients' artifacts in its working folder.
             cwd=folder,
             env={
                 **os.environ,
@@ -200,7 +200,7 @@ class SessionProcess:
         *asked: AskedT.args,
         **named: AskedT.kwargs,
     ) -> AnswerT:
-        """The result of a module's function that is called there with the session and these arguments."""
+        """Call a module-level function in the process with its session and these arguments; return the result."""
         self._here.send((function, asked, named))
         assert self._here.poll(SPARK_S), f"no answer to {function.__name__}"
         is_good, answer = self._here.recv()
@@ -223,7 +223,7 @@ class SessionProcess:
 
 @contextmanager
 def port_of_own_servers() -> Iterator[None]:
-    """Set the port on which pyspark starts and finds its own server, because a machine has only one."""
+    """Hold a lock while pyspark runs its own server, because all these servers use the same port of the machine."""
     with (Path(gettempdir()) / "consumer-membership-tests-connect.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -243,17 +243,17 @@ def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterato
 
 
 def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
-    """This process's session; its workers run this interpreter and find the package and the tests."""
+    """Return this process's session; its workers run this interpreter and can import the package and the tests."""
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     if master.startswith(CONNECT):
-        # pyspark looks for them when it is asked for such a session.
+        # pyspark imports these libraries when it creates a Spark Connect session.
         libraries = str(connect_libraries())
         sys.path.append(libraries)
         os.environ["PYTHONPATH"] = os.pathsep.join([*path, libraries])
         builder = SparkSession.builder.remote(master.removeprefix(CONNECT))
-        # A server takes none of a driver's; one that is started here does.
+        # A running server ignores driver configuration; a server that this session starts uses it.
         own = {**_OF_A_DRIVER, "spark.connect.grpc.binding.address": "127.0.0.1"}
         shared: Mapping[str, str] = own if _starts_a_server(master) else {}
     else:
@@ -265,7 +265,7 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
-    # What is added to a session is kept in the working folder.
+    # pyspark keeps the artifacts of a session in the working folder.
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)
         _answer(asked, session_of(master, settings))
@@ -280,12 +280,12 @@ def _answer(asked: Connection, spark: SparkSession) -> None:
             break
         try:
             asked.send((True, function(spark, *words, **named)))
-        except Exception as failed:  # noqa: BLE001 - whoever asked shall read it, whatever it is
+        except Exception as failed:  # noqa: BLE001 - `ask` shows any error to the test
             asked.send((False, f"{type(failed).__name__}: {failed}"))
     spark.stop()
 
 
-# ---- what such a session is asked ------------------------------------------------------------------------------------
+# ---- functions that tests call in a SessionProcess -------------------------------------------------------------------
 
 _runs: dict[str, RunHandle] = {}
 
@@ -294,7 +294,7 @@ def drained(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> DrainResult:
     """Drain with two tasks."""
-    return drain(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
+    return drain(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # untyped options
 
 
 def given_by_partition(
@@ -308,12 +308,12 @@ def given_by_partition(
 def started(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> None:
-    """Start a run of two tasks under its group's name."""
-    _runs[group] = run(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
+    """Start a run with two tasks; the other functions find it by its group."""
+    _runs[group] = run(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # untyped options
 
 
 def cancelled(_: SparkSession, /, group: str) -> None:
-    """Cancel a run that may have ended."""
+    """Cancel a run unless it has ended."""
     handle = _runs.pop(group)
     if handle.is_running:
         handle.cancel()

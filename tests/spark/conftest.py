@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore the sockets that Py4J leaves to the garbage collector; they are no failure of a test."""
+    """Ignore the sockets that Py4J leaves to the garbage collector; the tests do not cause them."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-            # Of pyspark 4.3, which is given Arrow only.
+            # pyspark 4.3 warns about pandas 3, but the tests give it only Arrow data.
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully:FutureWarning"))
             item.add_marker(pytest.mark.slow)
             # A session takes half a minute to start on a busy machine, and so does a broker.
@@ -37,7 +37,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """A session with two slots and three attempts per task; workers find this interpreter, the package and the tests.
 
     With `--connect` it is a Spark Connect session, whose server is its own process. Each JVM works in its own folder,
-    because Spark 4.0 creates its folder `artifacts` in the current one.
+    because Spark 4.0 creates its folder `artifacts` in the current folder.
     """
     if request.config.getoption("--connect"):
         with a_connect_server(tmp_path_factory.mktemp("server"), MASTER) as server:
@@ -65,15 +65,15 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(autouse=True)
 def late_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let members of this process learn late of an older holder: a busy machine can need longer than 2 s for a join.
+    """Raise `NEWEST_FOR_S` for members of this process: on a busy machine a join can take longer than its 2 s.
 
-    A test starts the newest holder last. Members in Spark's workers keep the time of 2 s.
+    This is safe, because a test starts the newest holder last. Members in Spark's workers keep the 2 s.
     """
     monkeypatch.setattr(claim, "NEWEST_FOR_S", PATIENCE_S)
 
 
 @pytest.fixture
 def spark(spark_session: SparkSession) -> Iterator[SparkSession]:
-    """The session; Py4J's sockets are collected within the test that ignores them."""
+    """The session; Py4J's sockets are garbage-collected before the test ends, because it ignores their warnings."""
     yield spark_session
     gc.collect()

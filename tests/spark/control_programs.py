@@ -14,7 +14,7 @@ import threading
 from consumer_membership.spark.control import ControlServer
 
 _CONNECTIONS = 1_000
-#: Of the driver: enough for Python itself, few enough to exhaust.
+#: The driver's limit of open files: enough for Python itself, and few enough for a test to exhaust.
 _FILES = 64
 
 

@@ -1,7 +1,7 @@
 """A query over Spark's own Kafka source with a mirror: `mirrored_query SERVERS TOPIC GROUP JARS MASTER` as a module.
 
-Prints the committed offsets when this number of records is committed (300, then the number on stdin), and ends with
-stdin.
+Prints the committed offsets when 300 records are committed, and again for each number of records that it reads from
+stdin. It ends when stdin is closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sinks for the tests: they note their batches in files, one per process, which outlive the process."""
+"""Sinks for the tests: each process notes its batches in a file, which outlives the process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Recorder:
             file.write(json.dumps(words) + "\n")
 
     def given(self) -> list[Given]:
-        """Every call, of all processes, without one that is being written."""
+        """The calls of all processes, except for a line that is still being written."""
         return [
             Given(
                 pid=words["pid"],
@@ -70,11 +70,11 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """A sink that records, and once kills its process after this number of batches, before the commit."""
+    """A sink that records its batches, and once kills a process after this number of batches, before the commit."""
 
     recorder: Recorder
     after: int = 2
-    #: Whose process: this one's, or that of the executor above it.
+    #: The process to kill: `worker` for the sink's own, any other value for the executor above it.
     victim: str = "worker"
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
@@ -88,7 +88,7 @@ class Killer:
 
 @dataclass(frozen=True, slots=True)
 class Sleepwalker:
-    """A sink that passes its batches on to another one; the first process stops itself once before that."""
+    """A sink that passes its batches on to another sink; the first process stops itself (SIGSTOP) once before that."""
 
     sink: Callable[[list[Message], SinkContext], None]
     folder: Path

@@ -3,10 +3,10 @@
     python -m tests.spark.sleepers [--sink parquet postgres kafka] [--way run drain member_task] [--asleep 1 2]
                                    [--sessions 1 2 3] [--protocol consumer classic]
 
-It runs every combination of these options, with its own broker and a session whose tasks have one attempt each, and
-prints a line for each: no record is lost or duplicated, and no task is replaced. One or both of the two members are
-stopped (SIGSTOP) at an arbitrary point for this number of sessions; meanwhile the other member owns their partitions,
-and more records arrive.
+It runs every combination of these options, with its own broker and a session whose tasks have one attempt each. For
+each combination it prints whether a record was lost or duplicated, or a task failed. One or both of the two members are
+stopped (SIGSTOP) at an arbitrary point for this number of sessions; meanwhile the other member, if it runs, owns their
+partitions, and more records arrive.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from tests.support.waiting import wait_until
 SINKS = ("parquet", "postgres", "kafka")
 WAYS = ("run", "drain", "member_task")
 PARTITIONS, RECORDS, BATCH = 4, 6000, 40
-#: As the broker has it (`SHORT_SESSIONS`).
+#: The broker's session timeout (`SHORT_SESSIONS`).
 SESSION_S = 6.0
-#: Of each batch: long enough for a stop to find most members inside their sinks, and never all.
+#: The pause in each batch: long enough that a stop finds most members inside their sinks, but not all of them.
 PAUSE_S = 0.03
 
 Place = tuple[int, int]
@@ -97,17 +97,17 @@ class Marked:
 
     @property
     def commits_offsets(self) -> bool:
-        """As the other sink's."""
+        """Whether the other sink commits offsets."""
         return bool(getattr(self.sink, "commits_offsets", False))
 
     def prepare(self, instance: int, instance_id: str) -> None:
-        """As the other sink's."""
+        """Prepare the other sink."""
         prepare = getattr(self.sink, "prepare", None)
         if prepare is not None:
             prepare(instance, instance_id)
 
     def close(self) -> None:
-        """As the other sink's."""
+        """Close the other sink."""
         close = getattr(self.sink, "close", None)
         if close is not None:
             close()
@@ -140,7 +140,7 @@ class Files:
         self.sink: Callable[..., None] = ParquetSink(self._folder)
 
     def written(self) -> Counter[Place]:
-        """Read from the columns."""
+        """Count the rows of the files."""
         found = dataset.dataset(self._folder, format="parquet").to_table()
         return Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
@@ -158,7 +158,7 @@ class Table:
         )
 
     def written(self) -> Counter[Place]:
-        """Read from the rows."""
+        """Count the rows of the table."""
         with psycopg.connect(self._conninfo) as connection:
             rows = connection.execute(f"SELECT part, record_offset FROM {self._name}")  # noqa: S608 - a test's table
             return Counter((int(part), int(offset)) for part, offset in rows)
@@ -176,7 +176,7 @@ class Topic:
         )
 
     def written(self) -> Counter[Place]:
-        """Read as a reader of committed records does, up to the end."""
+        """Count the committed records up to the end of the topic."""
         found: Counter[Place] = Counter()
         consumer = RawConsumer(
             {
@@ -238,7 +238,7 @@ class Work:
         self._records += RECORDS
 
     def expected(self) -> Counter[Place]:
-        """Each record once; a bounded way has only the records that existed at its start."""
+        """Each record once; a bounded way (`drain`, `member_task`) reads only the records that existed at its start."""
         records = self._records if self._course.way == "run" else RECORDS
         each = range(records // PARTITIONS)
         return Counter(itertools.product(range(PARTITIONS), each))
@@ -332,7 +332,7 @@ def outcome(done: Future[None]) -> str:
     return repr(done.exception()) if done.done() else "it goes on"
 
 
-# ---- all of them -----------------------------------------------------------------------------------------------------
+# ---- all combinations ------------------------------------------------------------------------------------------------
 
 
 def main(words: Sequence[str]) -> int:
@@ -349,7 +349,7 @@ def main(words: Sequence[str]) -> int:
     with ExitStack() as stack:
         broker = stack.enter_context(start(properties=SHORT_SESSIONS))
         conninfo = stack.enter_context(postgres()) if "postgres" in asked.sink else ""
-        # Where Spark 4.0 makes its folder `artifacts`.
+        # Spark 4.0 creates its folder `artifacts` in the current folder.
         stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))))
         spark = session_of("local[2]", {})
         stack.callback(spark.stop)
@@ -359,7 +359,7 @@ def main(words: Sequence[str]) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     wrong = slept(spark, broker, conninfo, Path(folder), course)
-                except Exception as failed:  # noqa: BLE001 - the next combination runs all the same
+                except Exception as failed:  # noqa: BLE001 - the next combination still runs
                     wrong = f"{type(failed).__name__}: {failed}"
             failures += bool(wrong)
             print(

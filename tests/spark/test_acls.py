@@ -39,7 +39,7 @@ def broker(broker_pool: RunBrokers) -> Broker:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """Two partitions with ten records, of which everyone may READ, and nothing else."""
+    """A topic with two partitions and ten records; READ is the only operation that every user may perform on it."""
     made = create_topic(broker.bootstrap_servers, unique("topic"), 2)
     produce(broker.bootstrap_servers, made, 10)
     allow(broker.bootstrap_servers, ResourceType.TOPIC, made, AclOperation.READ)
@@ -47,7 +47,7 @@ def topic(broker: Broker) -> str:
 
 
 def group_of(broker: Broker, operation: AclOperation) -> str:
-    """Return a group on which everyone has this operation, and nothing that it does not imply."""
+    """Return a group on which every user may perform this operation, and those that it implies."""
     name = unique("group")
     allow(broker.bootstrap_servers, ResourceType.GROUP, name, operation)
     return name
@@ -101,7 +101,7 @@ def test_checkpoint_commands_need_describe_to_read_a_group_and_read_to_write_it(
     allow(broker.bootstrap_servers, ResourceType.GROUP, source, AclOperation.DESCRIBE)
     made = CheckpointFolder(str(tmp_path / "checkpoint"))
     assert made.from_group(config, source) == {(topic, 0): 3, (topic, 1): 3}
-    # The folder of a query that may run is refused: a recent write is the only sign of one.
+    # `to_group` refuses the folder of a query that may be running; recent writes are the only sign of that.
     for path in (tmp_path / "checkpoint").rglob("*"):
         os.utime(path, (0, 0))
     target = group_of(broker, AclOperation.READ)

@@ -37,14 +37,14 @@ def test_empty_partition_is_done_without_a_commit() -> None:
 
 
 def test_run_without_ends_is_never_done() -> None:
-    """A run without ends has no ends and is never done."""
+    """A run without ends is unbounded and never done."""
     bounds = Bounds(RUN, None)
     bounds.note(A, 10)
     assert (bounds.is_bounded, bounds.is_done, bounds.end_of(A)) == (False, False, None)
 
 
 def test_partition_added_after_the_plan_is_not_part_of_the_drain() -> None:
-    """The end of a partition that was added after the plan is its beginning."""
+    """A partition that was added after the plan ends at offset 0, so that the drain reads nothing from it."""
     bounds = Bounds(RUN, {A: 10})
     bounds.learn(B, -1, None)
     assert (bounds.end_of(B), bounds.left) == (0, {A})

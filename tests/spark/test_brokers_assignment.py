@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def plan_for(bootstrap: str) -> MemberPlan:
-    """A run of a new group."""
+    """The plan of a run with a new group."""
     return planned({"bootstrap.servers": bootstrap}, ["records"], unique("group"))
 
 
@@ -33,7 +33,7 @@ def test_assign_at_once_sets_the_group_configuration_permanently(kafka: Broker) 
     AssigningAtOnce(plan).wait()
     asked = ConfigResource(ConfigResource.Type.GROUP, plan.group)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    # Altered is what the controller has written; the broker shows it a moment later.
+    # `wait` returns when the controller has written the change; the broker shows it a moment later.
     wait_until(
         lambda: admin.describe_configs([asked])[asked].result(PATIENCE_S)[INTERVAL_KEY].value == "0",
         "the setting of the group",

@@ -12,14 +12,14 @@ from consumer_membership.errors import TransportError
 from consumer_membership.spark import brokers, drain, member_task, read_group, run
 from tests.spark.builders import GIVEN, write
 
-#: For ever, as a test sees it: what waits for so long is ended by its time limit.
+#: Longer than the time limit of a test, which fails a test that waits for so long.
 FOR_EVER_S = 86_400.0
 
 CALLS: Mapping[str, Callable[[Mapping[str, object]], object]] = {
-    "run": lambda config: run(**{**GIVEN, "config": config}),  # type: ignore[arg-type]  # by their names
-    "drain": lambda config: drain(**{**GIVEN, "config": config}),  # type: ignore[arg-type]  # by their names
+    "run": lambda config: run(**{**GIVEN, "config": config}),  # type: ignore[arg-type]  # untyped arguments
+    "drain": lambda config: drain(**{**GIVEN, "config": config}),  # type: ignore[arg-type]  # untyped arguments
     "member_task": lambda config: member_task(config, ["orders"], write, group="billing"),
-    "read_group": lambda config: read_group(GIVEN["spark"], config, ["orders"], "billing"),  # type: ignore[arg-type]  # enough of one
+    "read_group": lambda config: read_group(GIVEN["spark"], config, ["orders"], "billing"),  # type: ignore[arg-type]  # enough of a session
 }
 
 

@@ -122,7 +122,7 @@ def test_terminated_process_leaves_the_group_and_is_replaced(
     """On SIGTERM, the member of a task leaves the group, and a replacement joins."""
     with a_run(cluster, ground, recorder):
         wait_until(lambda: len(recorder.counts()) == RECORDS, "all records", SPARK_S)
-        # An uncommitted batch would come again.
+        # An uncommitted batch would be redelivered.
         wait_until(lambda: ground.committed() == [1000] * PARTITIONS, "everything committed", SPARK_S)
         wait_until(
             lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2],
@@ -181,7 +181,7 @@ class Application:
         self._errors = (folder / "stderr").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.application", *words],
-            # Where Spark 4.0 makes its folder `artifacts`.
+            # Spark 4.0 creates its folder `artifacts` in the current folder.
             cwd=folder,
             env={
                 **os.environ,
@@ -195,12 +195,12 @@ class Application:
         )
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """The next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def ended(self) -> int:
-        """Its exit code."""
+        """Wait for the end of the process; return its exit code."""
         return self.process.wait(SPARK_S)
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ def until_nobody_is_left(ground: Ground) -> None:
 
 
 def test_interrupted_driver_commits_its_batches_and_leaves(ground: Ground, recorder: Recorder) -> None:
-    """On Ctrl-C, the records that the sinks took are committed, and all members leave the group."""
+    """On Ctrl-C, the records that the sinks accepted are committed, and all members leave the group."""
     with closing(Application(ground, recorder.folder)) as application:
         assert application.line() == "ready"
         os.killpg(application.process.pid, signal.SIGINT)

@@ -46,7 +46,7 @@ def a_compacted_topic(bootstrap: str) -> str:
     next_ms = produce_segments(bootstrap, topic, NOTHING, [["n"], ["n"]], now_ms + 60_000)
 
     def is_without_marker() -> bool:
-        # A marker is removed at the cleaner's second visit at the earliest, and it comes where something is new.
+        # The cleaner removes a marker in its second pass at the earliest, and it cleans only logs with new records.
         nonlocal next_ms
         next_ms = produce_segments(bootstrap, topic, NOTHING, [["n"]], next_ms)
         return offset_since(bootstrap, topic, NOTHING, now_ms - 10_000) == 2
@@ -54,7 +54,7 @@ def a_compacted_topic(bootstrap: str) -> str:
     wait_until(is_without_marker, "the compaction")
     wait_until(lambda: offsets_left(bootstrap, topic, GAPS) == [1, 3, 4], "the compaction")
     wait_until(lambda: offsets_left(bootstrap, topic, NO_TAIL) == [0, 3, 4], "the compaction")
-    # The second transaction's record, the last one but one, and the last one, whose segment is never cleaned.
+    # These remain: the second transaction's record, the last but one, and the last, whose segment is never cleaned.
     wait_until(lambda: len(offsets_left(bootstrap, topic, NOTHING)) == 3, "the compaction")
     return topic
 

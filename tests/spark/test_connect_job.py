@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
     from consumer_membership.spark import SinkContext
 
-#: Where another test has pyspark's own server, one waits for its end.
+#: A test may wait until another test has ended pyspark's own server, because these servers use the same port.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=["own", "apart"])
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionProcess]:
-    """A client of Spark Connect, with a server that it starts itself, or with one apart; two slots, three attempts."""
+    """A Spark Connect client that starts its server or uses a separate one, with two slots and three attempts."""
     with ExitStack() as stack:
         server = "local[2,3]"
         if request.param == "apart":
@@ -59,7 +59,7 @@ class Refusing:
     """A sink that raises for each batch."""
 
     def __call__(self, _: object, __: SinkContext) -> None:
-        """Refuse."""
+        """Raise."""
         raise ValueError("not today")
 
 
@@ -87,7 +87,7 @@ def failed(
 def drained_into_a_module(
     spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, folder: Path
 ) -> int:
-    """Drain into a sink of a module in the client's current folder; return the number of records."""
+    """Drain into a sink of a module that is sent as an artifact; return the number of records."""
     spark.addArtifact(str(folder / "artifact_sink.py"), pyfile=True)
     sys.path.append(str(folder))
     return drained(spark, config, topic, group, importlib.import_module("artifact_sink").sink).records
@@ -179,7 +179,7 @@ def test_cancelled_run_leaves_no_member(kafka: Broker, session: SessionProcess, 
     ground = Ground(kafka, 2, 10)
     with a_run(session, ground, Slow(tmp_path)):
         wait_until(lambda: any(tmp_path.glob("began-*")), "the first batch", SPARK_S)
-    # A task that is only just beginning learns of it when it has begun.
+    # A task that is just starting notices the cancellation only after its start.
     wait_until(lambda: ground.members() == [], "a group without members", SPARK_S)
 
 
@@ -213,6 +213,6 @@ def test_read_group_streams_and_check_work_with_connect(kafka: Broker, session: 
     assert ground.committed() == [10, 10]
     text = session.ask(found, ground.config, ground.topic, ground.group)
     assert "Spark Connect" in text
-    # What its tasks found where they ran.
+    # A finding of tasks, from the hosts on which they ran.
     assert f"broker {ground.bootstrap} can be reached from" in re.sub(" +", " ", text)
     assert "on the client" in text

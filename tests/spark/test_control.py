@@ -34,7 +34,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 @pytest.fixture
 def server() -> Iterator[ControlServer]:
-    """A driver."""
+    """The control server of a driver."""
     with closing(ControlServer("127.0.0.1", "127.0.0.1")) as server:
         yield server
 
@@ -209,7 +209,7 @@ def test_task_that_reconnects_after_its_replacement_is_superseded(server: Contro
 
 
 def test_unreachable_driver_counts_as_a_stop_after_its_timeout(server: ControlServer) -> None:
-    """After the timeout, a task stops as on the driver's end. `cut_short` states that no driver ordered the stop."""
+    """After the timeout, a task stops as if the driver had ended. `cut_short` shows that no driver ordered the stop."""
     with closing(Relay((server.address.host, server.address.port))) as firewall:
         address = replace(server.address, port=firewall.port)
         with closing(ControlLink(address, 0, 1, gone_after_s=0.1)) as link:
@@ -249,9 +249,9 @@ def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
             with suppress(ConnectionResetError):
                 while more := plain.recv(4096):
                     answered += more
-        # The challenge, and no welcome.
+        # The driver has sent its challenge, but no welcome.
         assert answered.count(b"\n") <= 1
-        # A line that the recorded attempt had replaced would have ended.
+        # The link still works: no recorded attempt has replaced it.
         link.report(progress(0, 1, 8))
         wait_until(lambda: server.progress() == (progress(0, 1, 8),), "the newer report")
 
@@ -356,7 +356,7 @@ def test_task_connects_at_once_beside_a_thousand_silent_connections(server: Cont
         with closing(ControlLink(server.address, 0, 1)):
             wait_until(lambda: server.attempts() == {0: 1}, "the attempt")
         serving = [thread for thread in threading.enumerate() if thread.name == "consumer-membership-task"]
-        # 128 callers at once; a thread that is about to end no longer counts as a caller.
+        # The limit is 128 callers at the same time; a thread that is about to end no longer counts as a caller.
         assert 1 <= len(serving) <= 256
     wait_until(
         lambda: not any(thread.name == "consumer-membership-task" for thread in threading.enumerate()),

@@ -87,7 +87,7 @@ def test_examination_reports_missing_modules_without_the_package(tmp_path: Path)
 
 @contextmanager
 def changed(context: SparkContext, name: str, value: str) -> Iterator[None]:
-    """Change a value of the context for the block: what it tells executors about the interpreter."""
+    """Change for the block a value of the context, which sends it to the executors to select the interpreter."""
     before = getattr(context, name)
     setattr(context, name, value)
     try:
@@ -141,7 +141,7 @@ def test_check_reports_a_wrong_interpreter(spark: SparkSession) -> None:
 @classic
 def test_check_cancels_a_job_that_hangs(spark: SparkSession, tmp_path: Path) -> None:
     """If the interpreter hangs, `check` ends in time, reports an unknown state, and cancels its job."""
-    # It ends without a signal before long: Spark waits for it without listening to a cancellation.
+    # The interpreter has to end on its own after a few seconds: Spark waits for it and ignores a cancellation.
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\nexec sleep 5\n")
     interpreter.chmod(0o755)
@@ -237,7 +237,7 @@ def test_check_reports_the_findings_of_a_sink_about_its_output(spark: SparkSessi
     for sink, batch_format, severity, words in (
         (ParquetSink(tmp_path / "out"), "arrow", OK, "has records of 0 of the first 0 partitions"),
         (ParquetSink(file), "arrow", WARNING, "NotADirectoryError"),
-        (KafkaSink(servers, lambda _: ()), "arrow", ERROR, "arrow"),  # type: ignore[arg-type]  # of a sink's types
+        (KafkaSink(servers, lambda _: ()), "arrow", ERROR, "arrow"),  # type: ignore[arg-type]  # values of valid types
     ):
         found = check(spark, sink=sink, batch_format=batch_format, timeout_s=LONG_S).findings
         subject = "batch_format" if severity is ERROR else "sink's output"
@@ -255,7 +255,7 @@ def test_check_finds_no_errors_for_a_healthy_session_and_broker(spark: SparkSess
         return check(spark, config, [topic], group, instances=2, sink=write, timeout_s=LONG_S)
 
     found = asyncio.run(in_a_notebook())
-    # A session of Spark Connect is warned of: its slots cannot be counted.
+    # A Spark Connect session causes a warning, because its slots cannot be counted.
     assert (found.errors, {finding.subject for finding in found.warnings} - {"session"}) == ((), set())
     assert one(found.findings, "group.protocol").found == "consumer: the brokers support KIP-848"
     assert one(found.findings, f"topic {topic}").found == "4 partitions"
@@ -285,7 +285,7 @@ def test_check_finds_a_running_copy_but_not_a_closed_one(kafka: Broker) -> None:
         static.settled(2)
         found = one(asked(kafka, [topic], group), f"pipeline {group}")
         assert found.found.startswith(f"1 of its instance ids are held: {group}-0 by client copy on ")
-        # Asking whether members may be removed removed no member.
+        # The check of the right to remove members has not removed a member.
         static.settled(2)
         assert static.notes.named("lost") == []
     found_later = asked(kafka, [topic], group)
@@ -302,7 +302,7 @@ def test_check_names_missing_rights_with_their_resources(kafka_broker: BrokerFac
     unread, hidden = create_topic(bootstrap, unique("unread"), 2), create_topic(bootstrap, unique("hidden"), 2)
     closed, blind = unique("closed"), unique("blind")
     assert subjects(asked(broker, [unread, hidden], closed), ERROR) == []
-    # A rule that allows one operation ends all other permissions that every user has without rules.
+    # Without rules, every user may do everything; a rule that allows one operation ends all other permissions.
     allow(bootstrap, ResourceType.TOPIC, unread, AclOperation.DESCRIBE)
     forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
     allow(bootstrap, ResourceType.GROUP, closed, AclOperation.DESCRIBE)
@@ -317,7 +317,7 @@ def test_check_names_missing_rights_with_their_resources(kafka_broker: BrokerFac
         found = asked(broker, [unread, hidden], group)
         return {finding.subject: finding.found for finding in found if finding.severity is ERROR}
 
-    # The broker goes by a new rule a moment after it took it.
+    # The broker applies a new rule a moment after it has accepted it.
     wait_until(
         lambda: [refused(closed), refused(blind)] == expected,
         f"{expected}",

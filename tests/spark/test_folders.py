@@ -57,7 +57,7 @@ def test_checkpoint_folder_moves_a_query_on_any_file_system_of_the_session(
     assert folder.to_kafka(config) == ()
     assert (tmp_path / "c" / "offsets" / "1").read_text().endswith(f'\n{{"{topic}":{{"0":6}}}}')
     assert f'"group": "{group}"' in (tmp_path / "c" / "offsets-kafka-group" / "1").read_text()
-    # Read through Hadoop, which compares checksums, and by Spark, which goes on from there.
+    # Hadoop reads the result and compares checksums; then Spark continues the query from it.
     assert [each.offsets for each in CheckpointFolder(f"{mounted}/c", spark).read().sources] == [{(topic, 0): 6}]
     produce(kafka.bootstrap_servers, topic, 1)
     run_query()
@@ -76,4 +76,4 @@ def test_checkpoint_folder_refuses_paths_that_spark_cannot_open(spark: SparkSess
     with pytest.raises(ConfigurationError, match="give the checkpointLocation of a streaming query"):
         CheckpointFolder(tmp_path.as_uri(), spark).read()
     with pytest.raises(ConfigurationError, match="Spark Connect has no access"):
-        CheckpointFolder("s3a://bucket/checkpoint", CLIENT)  # type: ignore[arg-type]  # as much of one as is read
+        CheckpointFolder("s3a://bucket/checkpoint", CLIENT)  # type: ignore[arg-type]  # enough of a session

@@ -101,7 +101,7 @@ def polling(kafka: Broker, group: str, topic: str) -> Iterator[Consumer]:
 
 def test_row_has_every_column_of_its_record(kafka: Broker, spark: SparkSession) -> None:
     """A row has its record's key, value, place, timestamp and headers, and null where the record has none."""
-    # Kept for ever: the records are of 2023, and the broker's retention deletes such within a minute.
+    # Unlimited retention: the timestamps are of 2023, so the broker would delete the records within a minute.
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2, {"retention.ms": "-1"}), unique("group")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b"a", b"k", partition=0, timestamp=MOMENT_MS, headers=[("h", b"1"), ("h", None)])
@@ -509,7 +509,7 @@ def test_read_group_without_the_right_to_its_group_raises_group_error(
     forbid(kafka.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
 
     def is_refused() -> bool:
-        # The broker does not keep to the rule at once.
+        # The broker applies the rule after a moment.
         try:
             read_group(spark, config(kafka), [topic], group).close()
         except GroupError as refused:

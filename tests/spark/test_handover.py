@@ -47,7 +47,7 @@ class Noting:
 
 
 def held(plan: MemberPlan, records: list[Message]) -> FetchedBatch:
-    """These records as a member passes them on."""
+    """These records in the form in which a member passes them to its handover."""
     assert [message.error() for message in records if message.error() is not None] == []
     return FetchedBatch(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
 
@@ -57,7 +57,7 @@ def held(plan: MemberPlan, records: list[Message]) -> FetchedBatch:
 
 @pytest.fixture(scope="module")
 def mock_cluster() -> Iterator[MockCluster]:
-    """With records in each partition of a topic."""
+    """A mock cluster with records in each partition of a topic."""
     with MockCluster.start(1) as cluster:
         filled(cluster, TOPIC)
         yield cluster
@@ -79,7 +79,7 @@ def consumer(plan: MemberPlan) -> Iterator[ScriptedConsumer]:
 
 
 def everything(consumer: ScriptedConsumer) -> list[Message]:
-    """All records of the topic, fetched."""
+    """Fetch all records of the topic."""
     return consumer.consume(PARTITIONS * RECORDS, PATIENCE_S)
 
 
@@ -96,7 +96,7 @@ def test_handover_gives_records_before_the_view_shows_their_partition(
     """
     sink = Noting()
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
-    # The order alone: the member does not know yet that it was performed, and shows what was before.
+    # Only the order is sent: the member does not know yet that it was performed, and shows the old assignment.
     consumer.member.order(AssignPartitions(attempt=1, offsets=STARTS, member_epoch=2))
     records = everything(consumer)
     assert consumer.membership().owned == {}
@@ -169,7 +169,7 @@ def at_looks(consumer: ScriptedConsumer, happens: Mapping[int, Callable[[], obje
         happens.get(next(looks), lambda: None)()
         return look()
 
-    consumer.membership = membership  # type: ignore[method-assign]  # it only notes the looks
+    consumer.membership = membership  # type: ignore[method-assign]  # it only counts the calls
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ def test_batch_limit_leaves_a_steady_sink_its_time_after_one_late_batch(
 
 @given(st.integers(1, 100_000), st.integers(1, 100_000))
 def test_batch_limit_grows_back_to_the_batch_size(batch_size: int, records: int) -> None:
-    """One slow batch costs a sink that is fast again its batch size for a bounded number of batches."""
+    """After one slow batch, a sink that is fast again gets full batches after a bounded number of batches."""
     limit = BatchLimit(batch_size, 3.0)
     limit.learn(min(records, batch_size), 1e6)
     assert limit.records == 1
@@ -377,7 +377,7 @@ def test_disconnect_between_fetch_and_sink_keeps_the_member_and_its_records(kafk
                 ),
                 "a coordinator that answers",
             )
-            # A connection that has not outlived the pause may still cost a commit its answer.
+            # A commit may still get no response if it uses a connection that broke during the pause.
             Retrying(
                 retry=retry_if_exception_type(TransportError),
                 wait=wait_fixed(0.1),

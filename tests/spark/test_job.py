@@ -38,14 +38,14 @@ class Session(threading.Event):
         self._reason = reason
 
     def setJobGroup(self, *_: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803 - Spark's names
-        """There is one job only."""
+        """Do nothing, because the session has only one job."""
 
     def parallelize(self, *_: object) -> Session:
-        """Nothing runs here."""
+        """Return itself; no task runs in this session."""
         return self
 
     def mapPartitions(self, _: object) -> Session:  # noqa: N802 - Spark's name
-        """Nothing runs here."""
+        """Return itself; no task runs in this session."""
         return self
 
     def collect(self) -> list[MemberSummary]:
@@ -64,13 +64,13 @@ class Scene:
         produce(broker.bootstrap_servers, topic, RECORDS)
         self.plan = planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"))
         self.session = Session()
-        self.job = MemberJob(self.session, self.plan, unused, None)  # type: ignore[arg-type]  # enough of one
+        self.job = MemberJob(self.session, self.plan, unused, None)  # type: ignore[arg-type]  # enough of a session
         assert self.job.plan.control is not None
         self._attempt = attempt_number(self.plan.run_number, 0)
         self.link = ControlLink(self.job.plan.control, 0, self._attempt)
 
     def start(self, sink: Callable[[list[Message], SinkContext], None]) -> Future[MemberSummary]:
-        """The task's attempt."""
+        """Start the task's attempt in a thread."""
 
         def attempt() -> MemberSummary:
             with closing(self.link):
@@ -89,7 +89,7 @@ class Scene:
 
 
 def unused(_: list[Message], __: SinkContext) -> None:
-    """Replaces the iterator that Spark passes to the task."""
+    """A sink that is not called, because this session runs no task."""
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_cancelled_job_commits_a_batch_in_the_sink_before_removing_members(
     def sink(_: list[Message], __: SinkContext) -> None:
         scene.session.set()
         wait_until(lambda: scene.link.order is Order.STOP, "the order to stop")
-        # Far more requests than it takes to remove a member.
+        # These requests take far longer than the removal of a member.
         seen.update(scene.members() for _ in range(50))
 
     done = scene.start(sink).result(PATIENCE_S)
@@ -147,7 +147,7 @@ def test_error_text_comes_from_spark_if_spark_encrypts(kafka: Broker) -> None:
     raised = "Job aborted:\nconsumer_membership.errors.SinkError: orders-0: customer 4711\n\n\tat org.Frame"
     session = Session({"spark.network.crypto.enabled": "true"}, raised)
     plan = planned({"bootstrap.servers": kafka.bootstrap_servers}, ["orders"], unique("group"))
-    running = MemberJob(session, plan, unused, None)  # type: ignore[arg-type]  # enough of one
+    running = MemberJob(session, plan, unused, None)  # type: ignore[arg-type]  # enough of a session
     assert running.plan.control is not None
     with closing(ControlLink(running.plan.control, 0, 5)) as link:
         link.fail("SinkError", "what the control line would carry")

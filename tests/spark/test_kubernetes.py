@@ -25,7 +25,7 @@ from tests.support.kubernetes_schemas import check, resources
 from tests.support.waiting import wait_until
 
 EXAMPLE = ROOT / "examples" / "spark_kubernetes"
-#: What stands for the pods' network and files in a test, and shortens what is waited for.
+#: Settings that replace those of the pods' network, and that shorten waits.
 _HERE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.port": "0",

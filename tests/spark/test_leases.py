@@ -36,7 +36,7 @@ STARTS = {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
 
 @pytest.fixture(scope="module")
 def mock_cluster() -> Iterator[MockCluster]:
-    """With records in each partition of a topic."""
+    """A mock cluster with records in each partition of a topic."""
     with MockCluster.start(1) as cluster:
         filled(cluster, TOPIC)
         yield cluster
@@ -65,13 +65,13 @@ def consumer(plan: MemberPlan) -> Iterator[ScriptedConsumer]:
 
 
 def confirm(consumer: ScriptedConsumer, lease_s: float = PATIENCE_S) -> None:
-    """The coordinator answers a heartbeat, which extends the leases."""
+    """Extend the leases, as if the coordinator had answered a heartbeat."""
     now = time.monotonic()
     consumer.member.view = replace(consumer.member.view, last_heartbeat_at=now, lease_until=now + lease_s)
 
 
 def end_leases(consumer: ScriptedConsumer) -> None:
-    """The process was stopped for longer than its session."""
+    """End the leases, as if the process had been stopped for longer than its session."""
     consumer.member.view = replace(consumer.member.view, lease_until=time.monotonic() - 1.0)
 
 
@@ -104,7 +104,7 @@ class Guarded:
 
 
 def is_taken(plan: MemberPlan, consumer: ScriptedConsumer, sink: object, before: Callable[[], object]) -> bool:
-    """Fetch all records, then give them to the sink as one batch; return whether it was taken."""
+    """Fetch all records, then give them to the sink as one batch; return whether the batch was accepted."""
     handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
     records = consumer.consume(PARTITIONS * RECORDS, PATIENCE_S)
     assert len(records) == PARTITIONS * RECORDS
@@ -127,7 +127,7 @@ def test_sink_does_not_begin_after_the_end_of_the_lease(plan: MemberPlan, consum
 
 
 def test_sink_begins_when_the_coordinator_has_renewed_the_lease(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """The member still has its place after a pause: the batch is written once."""
+    """The member is still in its group after a pause: the batch is written once."""
     sink = Guarded(lambda: None)
 
     def stop() -> None:
@@ -167,7 +167,7 @@ def test_batch_whose_lease_ended_inside_the_sink_is_dropped_by_a_fenced_member(
 
 
 def test_failed_sink_of_a_replaced_member_is_not_called_again(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
-    """The lease ended inside a call that failed, and a later attempt took the place: the task ends."""
+    """The lease ended inside a call that failed, and a later attempt has replaced the member: the task ends."""
     calls: list[int] = []
 
     def sink(batch: list[Message], _: SinkContext) -> None:
@@ -196,7 +196,7 @@ def test_context_has_the_lease_of_each_partition(plan: MemberPlan, consumer: Scr
 
 
 def test_context_without_leases_refuses_to_guard(mock_cluster: MockCluster) -> None:
-    """A guard that guards nothing would hide that `ownership.lease.enable` is missing; the sinks' check passes."""
+    """Without leases `guard` raises, so that a missing `ownership.lease.enable` is noticed; `check_leases` passes."""
     plan = plan_with(mock_cluster, **{"ownership.lease.enable": "false"})
     with ScriptedConsumer(member_config(plan, 0, 1)) as consumer:
         consumer.subscribe([TOPIC])
@@ -227,7 +227,7 @@ def owner(consumer: ScriptedConsumer) -> ScriptedConsumer:
 
 
 def test_parquet_sink_publishes_nothing_after_the_end_of_the_lease(owner: ScriptedConsumer, tmp_path: Path) -> None:
-    """The files are written, and not published; when the lease is renewed, the same sink publishes them."""
+    """The files are written but not published; when the lease is renewed, the same sink publishes them."""
     sink = ParquetSink(tmp_path / "out")
     given = context(PARTS, ownership=Word(member=owner))
     end_leases(owner)
@@ -263,7 +263,7 @@ def test_postgres_sink_rolls_back_after_the_end_of_the_lease(owner: ScriptedCons
 
 
 def test_handler_sink_starts_no_handler_after_the_end_of_the_lease(owner: ScriptedConsumer) -> None:
-    """The batch ends without a dead letter; handlers that run are awaited."""
+    """The batch ends without a dead letter, after the running handlers have ended."""
     handled: list[tuple[int | None, int | None]] = []
     dead: list[Message] = []
 

@@ -28,7 +28,7 @@ from tests.support.waiting import PATIENCE_S
 
 SECRET = "5e" * 32
 CALLER = Caller(instance=3, attempt=(1 << 60) + 1)
-#: Longer than any test: what ends sooner did not end by time.
+#: Longer than any test, so that no call ends because of this timeout.
 NEVER_S = 3600.0
 NONCES: dict[Side, str] = {"driver": "0" * 32, "task": "1" * 32}
 

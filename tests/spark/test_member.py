@@ -75,7 +75,7 @@ class Scene:
         """A plan with the current ends."""
         asked: dict[str, object] = {"instances": 2, "batch_size": 50, "batch_wait_s": 0.1, **wishes}
         config = {"bootstrap.servers": self.broker.bootstrap_servers}
-        plan = planned(config, [self.topic], self.group, **asked)  # type: ignore[arg-type]  # the test's words
+        plan = planned(config, [self.topic], self.group, **asked)  # type: ignore[arg-type]  # untyped options
         return replace(plan, ends=ends_now(plan)) if is_bounded else plan
 
     def start(
@@ -113,7 +113,7 @@ class Scene:
 
 @contextmanager
 def a_scene(broker: Broker, records: int = 400, config: Mapping[str, str] | None = None) -> Iterator[Scene]:
-    """A scene whose attempts end with it."""
+    """A scene whose attempts end with the block."""
     topic = create_topic(broker.bootstrap_servers, unique("spark"), PARTITIONS, config)
     produce(broker.bootstrap_servers, topic, records)
     with ThreadPoolExecutor() as pool:
@@ -352,7 +352,7 @@ def test_slow_sink_keeps_its_partitions(broker_pool: RunBrokers, recorder: Recor
     """Heartbeats continue while the sink works longer than a session, so the member keeps its partitions."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     with a_scene(broker) as scene:
-        # The broker's 3 s are over when a busy machine stalls for a moment.
+        # A session of 3 s would end when a busy machine stalls for a moment.
         set_session(scene, SESSION_S)
         seen: list[float] = []
 
@@ -373,7 +373,7 @@ def test_sink_beyond_its_timeout_loses_its_partitions(scene: Scene, recorder: Re
     def too_slow(batch: list[Message], context: SinkContext) -> None:
         calls.append(len(batch))
         if len(calls) == 1:
-            # A static member that leaves keeps its place: it is away at epoch -2.
+            # A static member that leaves remains in the group, with epoch -2.
             wait_until(lambda: scene.epochs() == [-2], "a static member that left")
         recorder(batch, context)
 
@@ -436,7 +436,7 @@ def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
     failing, line = scene.start(plan, too_slow)
     with pytest.raises(SinkError):
         failing.result(PATIENCE_S)
-    # What is reported right before a call is what the driver shows as long as the call takes.
+    # The driver shows the report from right before a call until the call ends.
     assert [lags[-1] for lags in reports] == [400, 400, 400]
 
 

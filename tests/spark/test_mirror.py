@@ -36,7 +36,7 @@ def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
     return StreamingQueryProgress.fromJson(progress_fields(*sources))
 
 
-# ---- what is read of the progress ------------------------------------------------------------------------------------
+# ---- reading a query's progress --------------------------------------------------------------------------------------
 
 
 def test_ends_of_takes_the_ends_of_kafka_sources_only() -> None:
@@ -127,9 +127,9 @@ def test_mirrored_group_shows_the_position_of_the_query(kafka: Broker) -> None:
         shown.show(0, {(first, 0): 1, (first, 1): 1, (second, 0): 0})
         wait_until(lambda: shown.state.batch_id == 0, "the mirror's batch")
         assert (admin.describe(group).lag, shown.state.error, shown.state.others) == (18, None, False)
-        # The same batch from elsewhere: a query that was started again with another checkpoint.
+        # The same batch number with other offsets: the query was restarted with another checkpoint.
         shown.show(0, {(first, 0): 2, (first, 1): 2, (second, 0): 0})
-    # What was shown last is committed by the end, and no member is left.
+    # At its end, the mirror has committed the last shown offsets, and no member is left.
     report = admin.describe(group)
     assert (report.group.state, report.lag, shown.state.batch_id) == ("Empty", 16, 0)
 
@@ -204,7 +204,7 @@ def test_mirror_that_cannot_join_reports_a_remedy_for_its_user(
 
 @contextmanager
 def killed_at_the_end(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Kill the process after a failure: its server would keep the port of all further tests."""
+    """Kill the process even after a failure, because its server would keep the port that later tests need."""
     try:
         yield
     finally:
@@ -212,7 +212,7 @@ def killed_at_the_end(process: subprocess.Popen[Any]) -> Iterator[None]:
 
 
 def test_listener_is_removed_while_an_event_arrives() -> None:
-    """The removal of a session's last listener ends, and the listener receives the events that were on their way."""
+    """The removal of a session's last listener ends, and the listener receives the events that were in transit."""
     command = [sys.executable, "-m", "tests.spark.listener_removal"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -233,7 +233,7 @@ def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) 
     produce(kafka.bootstrap_servers, topic, 300)
     command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]
     command += [",".join(connector_jars()), master]
-    # An installation before the installed one may also be there.
+    # PYTHONPATH may contain another pyspark, which has priority over the installed one.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     its = {**os.environ, "PYTHONPATH": path}
     with (

@@ -25,7 +25,7 @@ def refusal(sink: object, what: str = "sink") -> str:
     """The text of the refusal."""
     with pytest.raises(ConfigurationError) as error:
         pickled(sink, what)
-    # Nothing of the pickler's own traceback is shown with it.
+    # The pickler's own traceback is not shown with the error.
     assert error.value.__suppress_context__ or error.value.__context__ is None
     return str(error.value)
 

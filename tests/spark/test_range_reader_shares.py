@@ -43,7 +43,7 @@ def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], task
 
 @given(RANGES, st.integers(1, 9))
 def test_shares_are_about_equal(ranges: list[ReadRange], tasks: int) -> None:
-    """Each task has at most its even share plus less than two of the smallest pieces."""
+    """A task exceeds the larger of its even share and `LEAST_OFFSETS` by at most `tasks` times `LEAST_OFFSETS`."""
     even = sum(each.offsets for each in ranges) / tasks
     for share in divide_ranges(ranges, tasks):
         assert sum(piece.offsets for piece in share) <= max(even, LEAST_OFFSETS) + tasks * LEAST_OFFSETS + 1
@@ -61,7 +61,7 @@ def test_one_big_partition_is_shared_by_all_tasks() -> None:
 
 
 def test_equal_partitions_are_not_cut_without_need() -> None:
-    """A cut makes two tasks fetch around it, so partitions are cut only if needed."""
+    """Two tasks fetch the records around a cut, so partitions are cut only if needed."""
     shares = divide_ranges([whole(number, 83_333) for number in range(12)], 2)
     assert [[piece.partition for piece in share] for share in shares] == [list(range(6)), list(range(6, 12))]
 

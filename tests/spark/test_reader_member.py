@@ -23,7 +23,7 @@ TOPIC = "records"
 
 @pytest.fixture(scope="module")
 def mock_cluster() -> Iterator[MockCluster]:
-    """With a topic."""
+    """A mock cluster with a topic."""
     with MockCluster.start(1) as cluster:
         filled(cluster, TOPIC, 1)
         yield cluster
@@ -37,7 +37,7 @@ def refused_with(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: in
     reader.consumer.member.commit_error = BrokerError(code=code, name="REFUSED")
     try:
         reader.commit({(TOPIC, 0): 1}, {})
-    except Exception as refusal:  # noqa: BLE001 - whatever it is is what the test looks at
+    except Exception as refusal:  # noqa: BLE001 - the test checks the exception
         return refusal
     finally:
         reader.close()

@@ -64,7 +64,7 @@ class Ground:
         try:
             members = GroupAdmin(self.config).describe(self.group).group.members
         except GroupError:
-            # There is no group as long as no member joined and nothing is committed.
+            # The group does not exist before a member has joined or an offset is committed.
             return []
         return sorted(member.instance_id or "" for member in members)
 
@@ -283,7 +283,7 @@ def test_speculation_is_refused_without_allow_speculation(ground: Ground, record
         conf = Conf()
 
     with pytest.raises(ConfigurationError, match="allow_speculation"):
-        drain(Session(), ground.config, [ground.topic], ground.group, recorder)  # type: ignore[arg-type]  # enough of one
+        drain(Session(), ground.config, [ground.topic], ground.group, recorder)  # type: ignore[arg-type]  # enough of a session
 
 
 # ---- run -------------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_run_consumes_new_records_until_it_is_stopped(
     assert ground.members() == [f"{ground.group}-0", f"{ground.group}-1"]
     produce(ground.bootstrap, ground.topic, 400)
     wait_for_records(handle, RECORDS + 400)
-    # Each tells of itself at a moment of its own.
+    # Members report at different times.
     everything = [(ground.topic, number) for number in range(PARTITIONS)]
     wait_until(
         lambda: sorted(place for member in handle.progress() for place in member.owned) == everything,
@@ -344,7 +344,7 @@ def ends_the_first(
     """Start the pipeline again after the first run has committed everything; only the newer run continues."""
     ended.append(first)
     wait_for_records(first, RECORDS)
-    # What it has given uncommitted would come again.
+    # Uncommitted batches of the first run would be redelivered.
     wait_until(lambda: ground.committed() == [1000] * 4, "everything committed")
     second = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(second)
@@ -408,7 +408,7 @@ def test_cancelled_run_leaves_no_member(
     until_nobody_is_left(ground)
 
 
-# ---- the plain form --------------------------------------------------------------------------------------------------
+# ---- `foreachPartition` with `member_task` ---------------------------------------------------------------------------
 
 
 def test_foreach_partition_runs_one_member_per_partition(

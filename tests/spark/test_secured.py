@@ -98,7 +98,7 @@ def test_drain_and_read_group_take_tokens_of_an_identity_provider(
         properties = verifying(provider.jwks_url, made.ca_file, AUDIENCE, ISSUER)
         with broker_pool.own(NEWEST, properties=properties, security=made.security) as broker:
             drains_and_reads(spark, broker, over_sasl_and_tls(broker, made) | keys, tmp_path)
-        # The driver's, and at least one for each of the two tasks of each job.
+        # A request of the driver, and at least one of each of the two tasks of each job.
         assert len(provider.requests) >= 5
         assert {request.authorization is None for request in provider.requests} == {is_assertion}
 
@@ -132,7 +132,7 @@ def drains_and_reads(
     folder: Path,
     of_sink: dict[str, object] | None = None,
 ) -> None:
-    """`check` finds no error; a drain, a drain into a topic and a `read_group` read all records.
+    """Assert that `check` finds no error, and that a drain, a drain into a topic and `read_group` read all records.
 
     `of_sink` is the configuration of the sink's producers if it is not `config`.
     """

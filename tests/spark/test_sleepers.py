@@ -104,7 +104,7 @@ class StoppingSink:
 def test_task_with_leases_that_was_stopped_in_its_sink_writes_nothing_of_its_former_partitions(
     spark: SparkSession, broker_pool: RunBrokers, tmp_path: Path
 ) -> None:
-    """Its batch was written by the next owner; a sink that only appends has each record once."""
+    """The next owner has written its batch, so a sink that only appends has each record once."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     config = {"bootstrap.servers": broker.bootstrap_servers, "ownership.lease.enable": True}
     topic, sink = create_topic(broker.bootstrap_servers, unique("leases"), 4), StoppingSink(tmp_path)

@@ -46,7 +46,7 @@ EAGER = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.task.duration.threshold": "1s",
-    # The threshold is for stages that one executor could hold.
+    # Spark applies the threshold only to stages whose tasks all fit into one executor.
     "spark.executor.cores": "2",
 }
 
@@ -83,7 +83,7 @@ class Slow:
     plot: Plot
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Unpickle in a task before it calls the driver or the group; a copy waits here."""
+        """Call `_sent` to unpickle, before a task contacts the driver or the group; a copy waits in this call."""
         return (_sent, (self.folder, self.plot))
 
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
@@ -208,7 +208,7 @@ def test_speculative_copies_take_over_and_originals_write_nothing(
             "the fence of each copy that held",
             SPARK_S,
         )
-        # An original that has no copy yet would wait for it with the records that come now.
+        # An original without a copy would wait for its copy with the records that are produced next.
         wait_until(lambda: len(sink.copies()) == 2, "two copies", SPARK_S)
         wait_until(
             lambda: {member.pid for member in cluster.ask(reported, ground.group)} == sink.copies(),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from consumer_membership.devbroker import Broker
 
-#: Where another test has pyspark's own server, one waits for its end.
+#: A test may wait until another test has ended pyspark's own server, because these servers use the same port.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 10
@@ -101,7 +101,7 @@ def test_run_ends_when_its_session_is_stopped(kafka: Broker, session: SessionPro
 def test_query_leaves_its_group_after_its_session_is_stopped(
     kafka: Broker, session: SessionProcess, tmp_path: Path
 ) -> None:
-    """The query leaves at its next batch at the latest, because classic queries continue until there are records."""
+    """The query leaves at its next batch at the latest: a classic query continues until new records arrive."""
     ground = Ground(kafka, 2, RECORDS)
     least = {"kafka.bootstrap.servers": ground.bootstrap, "subscribe": ground.topic, "group.id": ground.group}
     session.ask(query_begun, {**least, "startingOffsets": "earliest"}, str(tmp_path))

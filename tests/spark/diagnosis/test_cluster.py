@@ -1,4 +1,4 @@
-"""The findings about brokers, topics and the group, each judgment alone."""
+"""The findings about brokers, topics and the group, one rule per test."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_unreachable_brokers_are_one_error() -> None:
 
 
 def test_brokers_without_the_consumer_protocol_are_a_warning_or_an_error() -> None:
-    """It is a warning if members fall back to the classic protocol, and an error if the configuration forbids that."""
+    """It is a warning if members fall back to the classic protocol, and an error if the configuration forbids this."""
     found = one(of_cluster(takes_consumer_protocol=False), "group.protocol")
     assert (found.severity, "group.version=1" in found.remedy) == (WARNING, True)
     only = of_cluster(takes_consumer_protocol=False, wanted=(GroupProtocol.CONSUMER,))
@@ -109,7 +109,7 @@ def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> No
     ) in found.remedy
     assert one(of_cluster(topics=(TopicFacts(name="orders", error="_TIMED_OUT"),)), "topic orders").severity is WARNING
     assert one(of_cluster(topics=(TopicFacts(name="orders", error="_STATE"),)), "topic orders").severity is ERROR
-    # Brokers that do not tell what is allowed: nothing is made up.
+    # If brokers do not report the allowed operations, no missing right is assumed.
     assert one(of_cluster(topics=(replace(TOPIC, operations=None),)), "topic orders").severity is OK
 
 
@@ -121,7 +121,7 @@ def test_acl_command_names_the_principal_of_the_members() -> None:
 
 
 def test_principal_is_that_of_the_login_with_kafkas_default_rules() -> None:
-    """It names the SASL user, the first part of a Kerberos principal, or where the certificate is."""
+    """It is the SASL user, the first part of a Kerberos principal, or a text that names the key of the certificate."""
     servers = ConnectionSettings(bootstrap_servers=(BROKER,))
     kerberos = KerberosSettings(service="kafka", principal="orders/web.example@EXAMPLE.COM")
     sasl = SaslSettings(mechanism=SaslMechanism.GSSAPI, kerberos=kerberos)
@@ -141,7 +141,7 @@ def test_principal_is_that_of_the_login_with_kafkas_default_rules() -> None:
 
 
 def test_files_of_connections_are_the_paths_that_each_host_needs() -> None:
-    """Keystores and keytabs are such files; `probe` stands for a file that may differ between hosts."""
+    """Keystores and keytabs are such files; the CA `probe` is none, because each host searches for its own file."""
     kerberos = KerberosSettings(service="kafka", keytab="/k.keytab", principal="orders")
     settings = ConnectionSettings(
         bootstrap_servers=(BROKER,),

@@ -1,4 +1,4 @@
-"""The findings about a session, each judgment alone."""
+"""The findings about a session, one rule per test."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_single_attempt_is_a_warning_with_the_remedy_for_the_master() -> None:
 
 @pytest.mark.parametrize("prefix", ["spark.python.worker", "spark.sql.execution.pyspark.udf"])
 def test_killing_idle_workers_is_an_error(prefix: str) -> None:
-    """Spark takes members for idle, because they exchange data with Kafka only; both families of keys count."""
+    """Members seem idle to Spark, because they exchange data only with Kafka; both families of keys are errors."""
     kill, after = f"{prefix}.killOnIdleTimeout", f"{prefix}.idleTimeoutSeconds"
     found = one(of_session(conf={kill: "true", after: "60"}), kill)
     assert (found.severity, found.found) == (ERROR, "true, after 60 s")

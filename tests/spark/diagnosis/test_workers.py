@@ -1,4 +1,4 @@
-"""The findings about the workers, each judgment alone."""
+"""The findings about the workers, one rule per test."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_missing_package_is_an_error_and_another_version_a_warning() -> None:
 
 
 def test_unreachable_driver_is_an_error() -> None:
-    """Tasks report to the driver; unmet tasks are no finding of their own if the driver is unreachable."""
+    """Tasks that cannot reach the driver are one error; that no tasks ran at the same time is then not reported."""
     found = of_workers(at_once=0, reports=(replace(REPORT, driver_error="timed out"),))
     assert subjects(found, ERROR) == ["driver's address"]
     assert one(found, "driver's address").found == "driver:7000 cannot be reached from w1 (timed out)"

@@ -17,12 +17,12 @@ from tests.spark.clusters import Ground, SessionProcess, a_run, reported
 from tests.spark.hosts.site import Site
 from tests.support.kafka import create_topic, produce, read_committed, unique
 
-#: By its value, which no two records have in common.
+#: How often each record was written, by its value, which is unique.
 Counts = Counter[int]
 
 
 class FencedSinks:
-    """The contents of each sink's output, by its name."""
+    """A sink of each kind, and the contents of its output."""
 
     def __init__(self, site: Site, ground: Ground, folder: Path) -> None:
         self.topic = ground.topic
@@ -36,12 +36,12 @@ class FencedSinks:
         self.sinks = {
             "postgres": PostgresSink.rows(self._conninfo, self._table, ["value"], _row),
             "parquet": ParquetSink(self._folder),
-            "kafka": KafkaSink(ground.config, partial(_copies, self._out)),  # type: ignore[arg-type]  # of a sink's types
+            "kafka": KafkaSink(ground.config, partial(_copies, self._out)),  # type: ignore[arg-type]  # values of valid types
         }
         self.grounds = {name: ground.another_group() for name in self.sinks}
 
     def counts(self) -> dict[str, Counts]:
-        """How often each record is in the output."""
+        """How often each record is in each output, by the name of the sink."""
         return {name: read() for name, read in self._readers().items()}
 
     def has(self, name: str, size: int) -> bool:
@@ -76,7 +76,7 @@ def _copies(topic: str, message: Message) -> list[OutRecord]:
 
 @contextmanager
 def runs(session: SessionProcess, sinks: FencedSinks) -> Iterator[None]:
-    """Start a run of two members into each sink; end them with the block."""
+    """Start a run with two members for each sink; the runs end with the block."""
     with ExitStack() as stack:
         for name, sink in sinks.sinks.items():
             stack.enter_context(a_run(session, sinks.grounds[name], sink, batch_size=200))

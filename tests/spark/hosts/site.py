@@ -15,7 +15,7 @@ from tests.support.network import Host, Network, network
 from tests.support.postgres import postgres
 from tests.support.waiting import wait_until
 
-#: More than there are: a worker takes the tasks of one that is lost.
+#: Each worker's cores, whatever the machine has: one worker can run all tasks if the other one is lost.
 CORES = 8
 
 
@@ -75,7 +75,7 @@ def a_site(folder: Path) -> Iterator[Site]:
             conninfo = stack.enter_context(postgres(net.host("database").address))
         workers = [net.host("worker-1"), net.host("worker-2")]
         master = stack.enter_context(a_standalone_cluster(folder, workers, CORES, master=net.host("master")))
-        # An application that begins before has its executors on the first worker alone.
+        # An application that starts before both workers are registered has all its executors on the first one.
         wait_until(
             lambda: (folder / "daemon-0").read_text().count("Registering worker") == len(workers),
             "the workers' registration",
@@ -85,13 +85,13 @@ def a_site(folder: Path) -> Iterator[Site]:
 
 
 def kill(host: Host) -> None:
-    """Kill every process of this host with SIGKILL, as at a power loss; pull the host's cable before."""
+    """Kill every process of this host with SIGKILL, like a power loss; pull the host's cable first."""
     space = Path(host.path).stat().st_ino
     for process in Path("/proc").glob("[0-9]*"):
         try:
             is_there = (process / "ns" / "net").stat().st_ino == space
         except OSError:
-            # It has ended meanwhile.
+            # The process has just ended.
             continue
         if is_there:
             os.kill(int(process.name), signal.SIGKILL)

@@ -82,7 +82,7 @@ def errors(session: SessionProcess, ground: Ground) -> list[tuple[str, str]]:
 
 
 def test_check_finds_a_broker_that_one_host_cannot_reach(site: Site, session: SessionProcess, ground: Ground) -> None:
-    """Driver and other host reach the broker, so only a task on that host can find the error."""
+    """The driver and the other host reach the broker, so only a task on the cut host can find the error."""
     assert errors(session, ground) == []
     site.network.cut(site.workers[1], site.broker)
     try:
@@ -94,7 +94,7 @@ def test_check_finds_a_broker_that_one_host_cannot_reach(site: Site, session: Se
 
 
 def put(program: Path, *lines: str) -> None:
-    """Place this shell script on a host's path under this name."""
+    """Write an executable shell script with these lines."""
     program.parent.mkdir(parents=True)
     program.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
     program.chmod(0o755)

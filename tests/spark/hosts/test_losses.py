@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.hosts]
 
 FIRST, MORE = 2000, 1000
-#: Spark gives up an executor that sent nothing for this long; by default two minutes.
+#: Spark removes an executor that has sent nothing for this time; the default is two minutes.
 IMPATIENT = {
     "spark__network__timeout": "20s",
     "spark__network__timeoutInterval": "5s",
@@ -30,7 +30,7 @@ IMPATIENT = {
 def test_lost_worker_is_replaced_and_writes_nothing_after_its_return(
     site: Site, ground: Ground, tmp_path: Path, loss: str
 ) -> None:
-    """Its tasks restart on the other host and take its members over; after its return it writes nothing."""
+    """The lost tasks restart on the other host and take over their members; the worker that returns writes nothing."""
     sinks = FencedSinks(site, ground, tmp_path)
     worker = site.workers[0]
     expected = set(range(FIRST))
@@ -68,7 +68,7 @@ def test_lost_worker_is_replaced_and_writes_nothing_after_its_return(
 
 
 def test_tasks_of_a_lost_driver_commit_and_leave_the_group(site: Site, ground: Ground, tmp_path: Path) -> None:
-    """The tasks call their driver for two minutes, then commit their batches and leave the group."""
+    """The tasks try to reach their driver for two minutes, then commit their batches and leave the group."""
     recorder = Recorder(tmp_path)
     with site.session() as session:
         session.ask(started, ground.config, ground.topic, ground.group, recorder)

@@ -30,7 +30,7 @@ class Word:
 
     is_owner: bool = True
     metadata: bytes = b""
-    #: The member whose leases the sink checks; None: leases are not enabled.
+    #: The member whose leases the sink checks; None if leases are not enabled.
     member: ScriptedConsumer | None = None
 
     def verify(self) -> None:
@@ -43,7 +43,7 @@ class Word:
         return self.metadata
 
     def commit_metadata(self, _: OffsetRange) -> str:
-        """As `TaskOwnership.commit_metadata`: it keeps no account."""
+        """As `TaskOwnership.commit_metadata`, but without counts of records."""
         return ""
 
     @property
@@ -118,12 +118,12 @@ def batch(parts: Mapping[int, range], topic: str = TOPIC) -> list[Message]:
 
 def sent(sink: SinkT) -> SinkT:
     """The sink as a task receives it."""
-    arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - ours
+    arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - pickled here
     return arrived
 
 
 def rivals(attempt: Callable[[int, Iterable[range]], None]) -> list[tuple[int, str]]:
-    """Let four attempts write records 0 to 59 at the same time, with their own batch sizes; return each outcome."""
+    """Let four attempts write records 0 to 59 at the same time, each with its own batch size; return each outcome."""
     gate = threading.Barrier(4)
 
     def run(number: int) -> tuple[int, str]:

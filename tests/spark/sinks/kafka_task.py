@@ -1,4 +1,4 @@
-"""A task with a static member that gives its records to a `KafkaSink`; run as a program, it stops itself on the way.
+"""A task with a static member that gives its records to a `KafkaSink`; run as a program, it stops itself once.
 
     python -m tests.spark.sinks.kafka_task POINT SERVERS GROUP TOPIC OUT RECORDS
 
@@ -135,7 +135,7 @@ Transform: TypeAlias = Callable[[Message], Iterator[OutRecord]]
 
 
 def copied(message: Message, *, out: str) -> Iterator[OutRecord]:
-    """The same record for another topic, with its origin."""
+    """The same record for another topic, with its origin in a header."""
     yield OutRecord(
         topic=out,
         key=message.key(),
@@ -179,7 +179,7 @@ def main(words: Sequence[str]) -> None:
         return copied(message, out=out)
 
     if point == "commit":
-        producer.Producer = _StopsBeforeCommit  # type: ignore[attr-defined]  # the point of it
+        producer.Producer = _StopsBeforeCommit  # type: ignore[attr-defined]  # replaced on purpose
     sink = KafkaSink(
         {"bootstrap.servers": servers}, _stops_inside(transform, records) if point == "inside" else transform
     )

@@ -19,7 +19,7 @@ from consumer_membership.spark.pickling import pickled
 from tests.spark.sinks.builders import TOPIC, Word, batch, context, sent, use
 from tests.support.waiting import PATIENCE_S
 
-#: Two attempts at once.
+#: Two attempts without a wait between them.
 TWICE = tenacity.Retrying(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_none())
 
 
@@ -51,14 +51,14 @@ def offset_of(record: Message) -> int:
 
 
 def test_records_of_a_key_run_in_order_while_other_keys_run() -> None:
-    """The first records of both keys are in hand at the same time, and the others follow in the order of offsets."""
+    """The first records of both keys are handled at the same time, and the others follow in the order of offsets."""
     meeting = threading.Barrier(2)
     handled: dict[bytes, list[int]] = {b"a": [], b"b": []}
 
     def handle(record: Message) -> None:
         if offset_of(record) < 2:
             meeting.wait(PATIENCE_S)
-        handled[record.key()].append(offset_of(record))  # type: ignore[index]  # a key of bytes
+        handled[record.key()].append(offset_of(record))  # type: ignore[index]  # each record has a key
 
     with sink_of(handle, concurrency=2) as sink:
         give(sink, "abaabb")
@@ -81,7 +81,7 @@ def test_failed_record_runs_again_alone() -> None:
 
 
 def test_context_has_the_batch_and_the_fence_of_the_record() -> None:
-    """A handler can store the fencing token of its partition, and ask whether the member was replaced."""
+    """A handler can store the fencing token of its partition, and check whether the member was replaced."""
     seen: dict[int, tuple[int, int, int]] = {}
 
     def handle(_: Message, call: SinkHandlerContext) -> None:
@@ -117,7 +117,7 @@ def test_poison_record_goes_to_the_dead_letter_function(caplog: pytest.LogCaptur
 
 
 def test_poison_record_without_a_target_fails_the_batch_when_no_handler_runs() -> None:
-    """The error has the record and its cause. Running handlers see the cancellation, and have ended before it."""
+    """The error has the record and its cause. It is raised after the running handlers were cancelled and have ended."""
     has_begun, has_ended = threading.Event(), threading.Event()
 
     def handle(record: Message, call: SinkHandlerContext) -> None:
@@ -137,7 +137,7 @@ def test_poison_record_without_a_target_fails_the_batch_when_no_handler_runs() -
 
 
 def test_fenced_error_of_a_handler_ends_the_batch_and_is_no_dead_letter() -> None:
-    """The record belongs to another member now. The sink works on if this member joins again."""
+    """The record belongs to another member now. The sink can continue if this member joins again."""
     is_owner = False
     calls: list[int] = []
     dead: list[int] = []
@@ -178,7 +178,7 @@ def test_coroutines_share_one_loop_in_all_batches() -> None:
 
 
 def test_poison_record_of_a_coroutine_cancels_the_others() -> None:
-    """A batch that fails does not wait for coroutines that wait."""
+    """A failed batch does not wait for its other coroutines, but cancels them."""
     cancelled: list[int] = []
 
     async def handle(record: Message) -> None:
@@ -208,7 +208,7 @@ def test_threads_stay_for_the_next_batch() -> None:
 
 
 def test_sink_is_sent_to_tasks_with_its_policy_and_decorated_handler() -> None:
-    """Spark's pickler takes the handler, its tenacity decorator, and functions of the policy."""
+    """Spark's pickler includes the handler, its tenacity decorator, and functions of the policy."""
     is_retriable = tenacity.retry_if_exception(lambda error: "again" in str(error))
 
     @tenacity.retry(retry=is_retriable, stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_none())
@@ -255,7 +255,7 @@ def test_wrong_option_of_a_handler_sink_is_refused(options: dict[str, object], m
 
 
 def test_wrong_handler_is_refused() -> None:
-    """A function that Spark would call with a batch and a context of its own is not one of a record."""
+    """A function that cannot be called with a record raises an error when the sink is created."""
     with pytest.raises(ConfigurationError, match="it must accept"):
         HandlerSink(lambda: None)
 

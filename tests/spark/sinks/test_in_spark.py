@@ -189,7 +189,7 @@ class KilledOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def handled(self) -> list[list[int]]:
-        """The numbers that each process has handled, without one that was being written at the kill."""
+        """The numbers that each process has handled, except for a line that the kill cut off."""
         files = self._folder.glob("*.handled")
         return [[int(line) for line in file.read_text().splitlines(keepends=True) if "\n" in line] for file in files]
 
@@ -197,7 +197,7 @@ class KilledOnce:
 def test_killed_handler_loses_no_record_and_keeps_the_order_of_each_key(
     spark: SparkSession, kafka: Broker, keyed_topic: str, tmp_path: Path
 ) -> None:
-    """Records of the batch in hand are handled again; the dead letter is stored at least once."""
+    """Records of the unfinished batch are handled again; the dead letter is stored at least once."""
     dead = create_topic(kafka.bootstrap_servers, unique("dead"), 1)
     handler = KilledOnce(tmp_path)
     sink = HandlerSink(handler, retry=tenacity.Retrying(stop=tenacity.stop_after_attempt(1)), dead_letter=dead)

@@ -62,7 +62,7 @@ class Ground:
         found: Counter[str] = Counter()
         for message in read_committed(self.servers, self.out):
             (header,) = message.headers() or []
-            found[str(header[1], "ascii")] += 1  # type: ignore[arg-type]  # a consumer gives bytes
+            found[str(header[1], "ascii")] += 1  # type: ignore[arg-type]  # consumed headers are bytes
         return found
 
     def notes(self) -> list[tuple[int, str]]:
@@ -77,7 +77,7 @@ class Ground:
 
 @pytest.fixture
 def ground(kafka: Broker) -> Ground:
-    """On the shared broker."""
+    """Topics and a group on the shared broker."""
     return Ground(kafka)
 
 
@@ -103,7 +103,7 @@ def test_commit_metadata_of_a_drain_is_part_of_the_transaction(ground: Ground) -
     account = Bounds(run, dict.fromkeys(((ground.topic, number) for number in range(PARTITIONS)), RECORDS))
     with ground.task(account=account) as task:
         sink(*task.take(RECORDS))
-        # Answered when the transaction is also over for the coordinator of the group.
+        # The group's coordinator responds only when the transaction has also ended for the group.
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
     each = RECORDS // PARTITIONS
@@ -140,7 +140,7 @@ def test_task_stopped_at_a_transaction_writes_nothing_after_its_replacement(grou
         sink = ground.sink()
         sink(*task.take(RECORDS))
         text = stopped.go_on()
-        # The replacement's producer is still its own.
+        # The stopped task must not have fenced the replacement's producer.
         produce(ground.servers, ground.topic, PARTITIONS)
         sink(*task.take(PARTITIONS))
         sink.close()
@@ -234,7 +234,7 @@ def test_producer_fenced_within_a_batch_raises_fenced_error_with_its_id(ground: 
     def overtaken(message: Message) -> Iterator[OutRecord]:
         yield from copied(message, out=ground.out)
         others.init_transactions(PATIENCE_S)
-        while True:  # until one is refused
+        while True:  # until librdkafka refuses a record
             yield from copied(message, out=ground.out)
 
     sink = KafkaSink({"bootstrap.servers": ground.servers}, overtaken)
@@ -257,7 +257,7 @@ def test_commit_without_an_answer_is_looked_up_by_the_next_call(
     """The next call with the same records reads the group's offsets and writes the records only if they are missing."""
 
     class Deaf(Producer):
-        """A producer whose commit succeeds or not, and whose connection breaks before the answer."""
+        """A producer whose connection breaks during a commit, after or before the broker has committed."""
 
         def commit_transaction(self, *args: float) -> None:
             if is_committed:
@@ -290,7 +290,7 @@ def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -
         yield from copied(message, out=ground.out)
         batches[-1] += 1
         if is_failing and len(batches) == 2 and batches[-1] == RECORDS // 2:
-            # The transaction has begun for the brokers.
+            # From this record on, the brokers have begun the transaction.
             wait_until(lambda: appended(ground.servers, ground.out) > written, "a record of the second batch")
             proxy.arrive()
             raise ZeroDivisionError
@@ -351,7 +351,7 @@ def test_undeliverable_record_fails_the_batch_after_one_transaction(ground: Grou
         transformed.append(message.offset() or 0)
         yield OutRecord(topic=small, value=bytes(1000))
 
-    # Nothing is sent before the commit; otherwise the error may come while later records are transformed.
+    # linger.ms delays sends until the commit; otherwise the error may arrive while later records are transformed.
     sink = KafkaSink({"bootstrap.servers": ground.servers, "linger.ms": "10000"}, enlarged)
     with ground.task() as task:
         records, about = task.take(RECORDS)

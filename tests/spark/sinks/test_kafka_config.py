@@ -49,7 +49,7 @@ def test_refused_callback_is_shown_by_its_type_only() -> None:
             return "Login(secret)"
 
     with pytest.raises(ConfigurationError, match=r"oauth_cb.*Login") as caught:
-        KafkaSink(SERVERS | {"oauth_cb": Login()}, lambda _: ())  # type: ignore[arg-type]  # what a user may give
+        KafkaSink(SERVERS | {"oauth_cb": Login()}, lambda _: ())  # type: ignore[arg-type]  # a user's object
     assert "secret" not in str(caught.value)
 
 
@@ -107,7 +107,7 @@ def test_close_is_bounded_if_brokers_vanish_within_a_transaction(monkeypatch: py
     sink.close()
 
 
-#: librdkafka's mock cluster, until the end of stdin.
+#: A program that runs librdkafka's mock cluster until the end of stdin.
 _CLUSTER = """
 import sys
 from confluent_kafka import Producer

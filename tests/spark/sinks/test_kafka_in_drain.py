@@ -21,14 +21,14 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RECORDS, PARTITIONS, BATCH = 4000, 4, 100
-#: In one process: the first of its transactions are committed by then, and more are to come.
+#: The batches of a process before its kill: its first transactions are committed by then, and more must follow.
 BATCHES = 4
 
 
 class Killed:
-    """A sink that copies records to another topic and kills the first process that reaches this point.
+    """A sink that copies records to another topic and kills the first process that has this number of batches.
 
-    `inside`: within a transaction; otherwise after the commit and before its report.
+    The kill occurs within a transaction if `inside`, otherwise after the commit and before the report of it.
     """
 
     commits_offsets = True
@@ -62,7 +62,7 @@ class Killed:
         return [OutRecord(topic=self._out, key=f"{message.partition()}:{message.offset()}", value=message.value())]
 
     def end(self) -> None:
-        """Kill this process unless one was killed before."""
+        """Kill this process unless another process was killed before."""
         try:
             self._mark.touch(exist_ok=False)
         except FileExistsError:

@@ -1,4 +1,4 @@
-"""The Parquet sink in a bucket of a real object store: the rules of folders, by conditional writes."""
+"""The Parquet sink in a bucket of a real object store: conditional writes enforce the same rules as in a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.spark.sinks.zombie import zombie
 from tests.support.kafka import unique
 from tests.support.object_store import BUCKET, ObjectStore, object_store
 
-#: The first run of a machine builds the server.
+#: The first run on a machine builds the server.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 _WRONG = "wrong-and-secret"
@@ -56,7 +56,7 @@ class Place:
         return sorted(name for name in found if not name.startswith("."))
 
     def read(self, name: str) -> BytesIO:
-        """An object."""
+        """The contents of an object."""
         return BytesIO(bytes(obstore.get(self.store.at(self.prefix), name).bytes()))
 
     def offsets(self) -> list[tuple[int, int]]:
@@ -75,17 +75,17 @@ class Place:
 
 @pytest.fixture
 def place(store: ObjectStore) -> Place:
-    """For one test."""
+    """A new prefix."""
     return Place(store)
 
 
 def give(sink: ParquetSink, parts: dict[int, range], **words: object) -> None:
     """Call a sink with these offsets."""
-    sink(batch(parts), context(parts, **words))  # type: ignore[arg-type]  # builders' words
+    sink(batch(parts), context(parts, **words))  # type: ignore[arg-type]  # untyped options
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """In the form of `Place.offsets`."""
+    """These offsets in the form that `Place.offsets` returns."""
     return [(partition, number) for number in numbers]
 
 

@@ -24,7 +24,7 @@ from tests.spark.sinks.zombie import zombie
 
 def give(sink: ParquetSink, parts: dict[int, range], **words: object) -> None:
     """Call a sink with these offsets."""
-    sink(batch(parts), context(parts, **words))  # type: ignore[arg-type]  # builders' words
+    sink(batch(parts), context(parts, **words))  # type: ignore[arg-type]  # untyped options
 
 
 def offsets(folder: Path) -> list[tuple[int, int]]:
@@ -34,7 +34,7 @@ def offsets(folder: Path) -> list[tuple[int, int]]:
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """In the form of `offsets`."""
+    """These offsets in the form that `offsets` returns."""
     return [(partition, number) for number in numbers]
 
 
@@ -82,7 +82,7 @@ def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFo
 
 
 def test_spark_reads_the_folder_as_one_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Hidden drafts of dead attempts are not part of the table; a topic whose name begins with an underscore is."""
+    """The table omits hidden drafts of dead attempts, but includes a topic whose name begins with an underscore."""
     sink = ParquetSink(tmp_path)
     sink(batch({0: range(4)}, "_schemas"), context({0: range(4)}, topic="_schemas"))
     give(sink, {0: range(5), 1: range(2)})
@@ -245,7 +245,7 @@ def test_recreated_group_continues_after_forget(tmp_path: Path) -> None:
     assert offsets(tmp_path) == of(0, *range(8))
 
 
-# ---- those who stopped, and bad input ----
+# ---- stopped attempts, and bad input ----
 
 
 @pytest.mark.slow

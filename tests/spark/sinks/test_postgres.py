@@ -56,13 +56,13 @@ def offsets(conninfo: str, table: str) -> list[tuple[int, int]]:
 
 
 def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
-    """In the form of `offsets`."""
+    """These offsets in the form that `offsets` returns."""
     return [(partition, number) for number in numbers]
 
 
 def give(sink: PostgresSink[list[Message]], table: str, parts: dict[int, range], **words: object) -> None:
     """Call a sink with these offsets."""
-    sink(batch(parts, table), context(parts, topic=table, **words))  # type: ignore[arg-type]  # builders' words
+    sink(batch(parts, table), context(parts, topic=table, **words))  # type: ignore[arg-type]  # untyped options
 
 
 # ---- the rule ----
@@ -186,7 +186,7 @@ def test_two_sinks_with_one_name_in_a_task_are_refused(
     assert offsets(conninfo, table) == of(0, 0, 0, 1, 1, 2, 2)
 
 
-# ---- those who stopped ----
+# ---- stopped attempts ----
 
 
 @pytest.mark.parametrize("point", ["before", "inside", "copy"])
@@ -206,7 +206,7 @@ def test_stopped_attempt_without_a_replacement_repeats_its_batch(conninfo: str, 
     """PostgreSQL has ended the attempt's session meanwhile, so it begins its batch again in a new one."""
     with zombie("postgres", "inside", conninfo, table, 5, 1, 0, 4) as stopped:
         with psycopg.connect(conninfo, autocommit=True) as connection:
-            # idle_timeout_s of its own.
+            # After the attempt's own idle_timeout_s.
             wait_until(lambda: not holders(connection), "the end of its session")
         assert stopped.go_on() == "done"
     assert offsets(conninfo, table) == of(0, *range(4))
@@ -259,7 +259,7 @@ def test_fences_held_beyond_the_timeout_raise_sink_error(conninfo: str, table: s
     sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s", lock_timeout_s=0.5)
     give(sink, table, {0: range(1)})
     with psycopg.connect(conninfo) as one, psycopg.connect(conninfo) as another:
-        # The row does not name a transaction that shares a lock with others.
+        # A row lock that two transactions share does not name its holders, so the sink cannot end their sessions.
         for holder in (one, another):
             holder.execute("SELECT 1 FROM consumer_membership_fences WHERE topic = %s FOR SHARE", (table,))
         with pytest.raises(SinkError, match=r"held the fences of t_\S+@1..2 .* pg_stat_activity"):
@@ -371,7 +371,7 @@ def test_check_use_refuses_rows_that_cannot_be_written(
 ) -> None:
     """The error names the problem and the existing tables or columns, before a task starts."""
     asked = {"table": table, "columns": ["topic"], "batch_format": BatchFormat.MESSAGES, **change}
-    sink = rows(conninfo, str(asked["table"]), list(asked["columns"]))  # type: ignore[call-overload]  # the test's words
+    sink = rows(conninfo, str(asked["table"]), list(asked["columns"]))  # type: ignore[call-overload]  # untyped options
     with pytest.raises(ConfigurationError, match=words) as refused:
         sink.check_use(use(BatchFormat(str(asked["batch_format"]))))
     assert refused.value.key == key

@@ -1,4 +1,4 @@
-"""The rule of the fenced sinks: each record is written once, in any order of attempts, never by a replaced one."""
+"""The rule of the fenced sinks: each record is written once, in any order of attempts, never by a replaced attempt."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ RUN = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("writer", "run", "task", "epoch", "is_final"),
     [
-        # Another member of this run, which had the partition while this one was away.
+        # Another member of this run, which owned the partition while this member was away.
         ("pipe-1", RUN, 9, 6, False),
-        # A later attempt of this very task.
+        # A later attempt of the same task.
         ("pipe-0", RUN, 9, 6, True),
         ("pipe-0", RUN, 9, 5, True),
         # A later run of the pipeline, which may have fewer members.
@@ -72,18 +72,18 @@ RUN = 1_700_000_000_000
         # Another member of this run, in an application that has had a million task attempts by then.
         ("pipe-1", RUN, 1 << 20, 6, False),
         ("pipe-1", RUN, 1 << 35, 6, False),
-        # An earlier run that has not ended everywhere yet.
+        # An earlier run, which still has a running task.
         ("pipe-1", RUN - 1, 9, 6, False),
-        # Another pipeline of the group, whose name begins like this one's.
+        # Another pipeline of the group, whose name begins with this pipeline's name.
         ("pipe-b-1", RUN + 2 * RUN_SPACING, 0, 6, False),
-        # This attempt itself, in a group that was created again.
+        # This attempt, in a group that was deleted and created again.
         ("pipe-0", RUN, 3, 6, False),
     ],
 )
 def test_only_a_later_attempt_or_run_fences_a_writer_permanently(
     writer: str, run: int, task: int, epoch: int, *, is_final: bool
 ) -> None:
-    """A writer that another member of its own run has overtaken can come back, so its run goes on."""
+    """A writer that another member of its own run has overtaken can get the partition back, so its run continues."""
     last = StoredFence(next_offset=12, epoch=epoch, attempt=attempt_number(run, task), writer=writer)
     mine = context({0: range(10, 20)}, epoch=5, attempt=attempt_number(RUN, 3))
     with pytest.raises(FencedError) as caught:

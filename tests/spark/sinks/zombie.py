@@ -50,7 +50,7 @@ def row(message: Message) -> Sequence[object]:
 
 
 def insert(cursor: Cursor[TupleRow], messages: list[Message], _: SinkContext, *, table: str, point: str = "") -> None:
-    """Write row by row, and stop before the last row at that point."""
+    """Write row by row; at the point `inside`, stop before the last row."""
     for number, message in enumerate(messages):
         if point == "inside" and number == len(messages) - 1:
             stop()

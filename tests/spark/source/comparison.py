@@ -27,7 +27,7 @@ def columns(spark: SparkSession, source: str, options: Mapping[str, str]) -> str
 
 
 def batch_rows(spark: SparkSession, source: str, options: Mapping[str, str]) -> list[str]:
-    """The rows of a batch read, or its error."""
+    """The rows of a batch read, as sorted texts."""
     register(spark)
     frame = spark.read.format(source).options(**_options(source, options)).load()
     return sorted(map(str, frame.collect()))
@@ -56,7 +56,7 @@ def counts_by_value(
 ) -> dict[str, int]:
     """A stateful query's count of each value that this run has read.
 
-    With `is_failing` its sink raises, so that its next batch is planned and not done.
+    With `is_failing` its sink raises, so that its next batch is planned but not completed.
     """
     register(spark)
     found: dict[str, int] = {}

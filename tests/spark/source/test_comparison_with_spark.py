@@ -40,7 +40,7 @@ def session() -> Iterator[SessionProcess]:
 
 
 def read_both(session: SessionProcess, options: Mapping[str, str]) -> list[str]:
-    """The rows of a batch read, which must be equal, in the form of PySpark."""
+    """Assert that both sources return the same rows in a batch read; return the rows."""
     ours, theirs = (session.ask(batch_rows, source, options) for source in (OURS, THEIRS))
     assert ours == theirs
     return ours
@@ -108,7 +108,7 @@ def test_subscribe_pattern_and_assign_read_the_same_rows(kafka: Broker, session:
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_transactional_topics_read_the_same_rows(kafka: Broker, session: SessionProcess, isolation: str) -> None:
-    """Aborted and open transactions are hidden, and a marker at the end of a partition is not a record."""
+    """Only `read_uncommitted` returns records of aborted and open transactions, and neither level returns markers."""
     topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
     # The last transaction stays open until Spark has read twice.
     settings = {"transactional.id": unique("id"), "transaction.timeout.ms": 600_000}
@@ -171,7 +171,7 @@ def test_checkpoint_to_kafka_moves_a_stateful_query_back_in_place(
     grouped = {**options, "group.id": group}
     assert session.ask(counts_by_value, OURS, grouped, folder) == {str(number): 2 for number in range(6)}
     produce(kafka.bootstrap_servers, topic, 4)
-    # Its next batch is planned by `kafka-group`, and done by spark-sql-kafka.
+    # The query's next batch is planned by `kafka-group`, and completed by spark-sql-kafka.
     assert session.ask(counts_by_value, OURS, grouped, folder, is_failing=True).keys() == {"0", "1", "2", "3"}
     assert main(back) == 0
     assert session.ask(counts_by_value, THEIRS, options, folder) == {str(number): 3 for number in range(4)}

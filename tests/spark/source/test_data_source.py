@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: From here on Spark also asks a source at the end, and a limited query with `availableNow` has many batches.
+#: From pyspark 4.2 on, Spark also calls a source at the end, and a limited query with `availableNow` has many batches.
 KNOWS_THE_END = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
-#: From pyspark 4.1 on there is such a trigger.
+#: pyspark has this trigger from 4.1 on.
 KNOWS_REAL_TIME = "realTime" in signature(DataStreamWriter.trigger).parameters
 
 
@@ -109,7 +109,7 @@ def query(
     records = spark.readStream.format("kafka-group").options(**given).load()
     writing = records.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder))
     if trigger:
-        writing = writing.trigger(**trigger)  # type: ignore[call-overload]  # one of its literals
+        writing = writing.trigger(**trigger)  # type: ignore[call-overload]  # a valid trigger
     started = writing.start()
     try:
         yield started
@@ -179,7 +179,7 @@ def test_query_with_a_killed_source_process_names_group_source_and_cause(
     produce(kafka.bootstrap_servers, topic, 5)
     with query(source, given, seen, tmp_path):
         wait_until(lambda: len(seen.values) == 15, "15 records", SPARK_S)
-    # The watchdogs, whose text names the group.
+    # The watchdogs also end; the group's name is one of their arguments.
     wait_until(
         lambda: not any(group in command for _, command in processes().values()),
         "the end of the group's processes",
@@ -218,7 +218,7 @@ def test_failed_batch_is_repeated_with_the_same_offsets(
     produce(kafka.bootstrap_servers, topic, 4)
     with query(source, given, seen, tmp_path) as started:
         wait_until(lambda: started.lastProgress is not None, "the first batch", SPARK_S)
-        seen.refuse(started.lastProgress["batchId"] + 1)  # type: ignore[index]  # there is one
+        seen.refuse(started.lastProgress["batchId"] + 1)  # type: ignore[index]  # not None here
         produce(kafka.bootstrap_servers, topic, 10)
         wait_until(lambda: not started.isActive, "the end of the query", SPARK_S)
     produce(kafka.bootstrap_servers, topic, 3)
@@ -230,7 +230,7 @@ def test_failed_batch_is_repeated_with_the_same_offsets(
 def test_available_now_reads_the_available_records_and_ends(
     kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
 ) -> None:
-    """A limit splits them into several batches from pyspark 4.2 on; the next query reads only new records."""
+    """From pyspark 4.2 on, a limit splits the records into several batches; the next query reads only new records."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     limit = {"maxOffsetsPerTrigger": "8"} if KNOWS_THE_END else {}
@@ -285,7 +285,7 @@ def test_invalid_options_are_refused_at_load(kafka: Broker, source: SparkSession
         "maxOffsetsPerTrigger": "give a whole number, 1 or more",
     }.items():
         reading = source.readStream.format("kafka-group").options(**given, **{wrong: "x"})
-        # Through Spark Connect nothing is asked before.
+        # With Spark Connect, only `schema` sends a request to the server.
         text = refusal(lambda reading=reading: reading.load().schema)  # type: ignore[misc]  # mypy infers no default
         assert "ConfigurationError" in text, wrong
         assert words in text, wrong

@@ -11,7 +11,7 @@ from consumer_membership.spark.source.offsets import StreamOffsets, limited, rea
 
 
 def test_offsets_have_the_same_text_in_any_order() -> None:
-    """Spark compares the texts, and another text would start a new batch."""
+    """Spark compares offsets as text, and a different text would start a new batch."""
     one = StreamOffsets(offsets={("b", 10): 1, ("a", 0): 2, ("b", 9): 3}, group="g")
     other = StreamOffsets(offsets={("a", 0): 2, ("b", 9): 3, ("b", 10): 1}, group="g")
     text = json.dumps(one.as_json())

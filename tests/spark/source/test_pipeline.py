@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-#: Counts the rows of a table, in a process of its own: pytest's has the oldest pyspark.
+#: A program that counts the rows of a table; it needs its own process, because pytest's has the oldest pyspark.
 COUNT = "import sys; import pyarrow.dataset as ds; print(ds.dataset(sys.argv[1]).count_rows())"
 
 
@@ -52,7 +52,7 @@ def test_declarative_pipeline_reads_each_record_once(kafka: Broker, tmp_path: Pa
     command = [str(home / "bin" / "spark-pipelines"), "run"]
     with port_of_own_servers():
         run = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    # Not the exit code: pyspark 4.3.0 ends with UNKNOWN_RESPONSE behind every pipeline with a source in Python.
+    # The exit code is useless: pyspark 4.3.0 ends with UNKNOWN_RESPONSE after every pipeline with a Python source.
     assert "Run is COMPLETED" in run.stdout + run.stderr, run.stderr
     for table, rows in {"orders": 300, "orders_by_partition": 3}.items():
         folder = project / "spark-warehouse" / table

@@ -21,7 +21,7 @@ def sizes(tasks: list[TaskRanges]) -> list[list[int]]:
 
 
 def test_few_records_are_read_by_few_tasks() -> None:
-    """A task costs more than reading some thousand records, and no records make no task."""
+    """A task costs more than reading some thousand records; without records there is no task."""
     assert sizes(tasks_of(ranges(1, 0, 2, 3), None, None)) == [[1, 2, 3]]
     assert sizes(tasks_of(ranges(LEAST_OFFSETS, 5, LEAST_OFFSETS, 1), None, None)) == [
         [LEAST_OFFSETS],

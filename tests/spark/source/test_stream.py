@@ -58,7 +58,7 @@ def offsets(found: JsonObject) -> dict[str, dict[str, int]]:
 
 
 def test_stream_commits_a_batch_after_spark_has_logged_it(kafka: Broker) -> None:
-    """A member with its host holds the group, and a batch is committed only when Spark has it in its log."""
+    """The group shows a member with its host, and a batch is committed only when Spark has logged it."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
@@ -72,7 +72,7 @@ def test_stream_commits_a_batch_after_spark_has_logged_it(kafka: Broker) -> None
             (f"{group}-source", True)
         ]
         assert committed(kafka, group) == {}
-        # Nothing is new: the very same words, and now the batch is known to be done.
+        # Without new records the end is equal, and this request shows that the batch before it is complete.
         assert stream.latest(end) == end
         wait_until(lambda: committed(kafka, group) == {0: 10, 1: 10}, "the committed offsets")
         assert (admin.describe(group).group.state, admin.describe(group).lag) == ("Stable", 0)
@@ -89,7 +89,7 @@ def test_stream_of_an_older_pyspark_continues_from_its_last_planned_batch(kafka:
         next_end = stream.latest(None, 4)
         assert read(stream, end, next_end) == {(topic, 0): (4, 8)}
         wait_until(lambda: committed(kafka, group) == {0: 4}, "the committed offsets")
-    # A query that continues shows it by an empty batch.
+    # A restarted query first plans an empty batch at the offset where it continues.
     with streaming(kafka, topic, group, {"startingOffsets": "latest"}) as stream:
         assert stream.plan(next_end, next_end) == []
         assert offsets(stream.latest()) == {topic: {"0": 10}}
@@ -97,7 +97,7 @@ def test_stream_of_an_older_pyspark_continues_from_its_last_planned_batch(kafka:
 
 
 def test_repeated_first_batch_reads_the_same_offsets(kafka: Broker) -> None:
-    """After a restart Spark asks for the initial offset again, and the current end would be another one."""
+    """After a restart Spark requests the initial offset again; the current end of the log would be a different one."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with streaming(kafka, topic, group, {"startingOffsets": "latest"}) as stream:
@@ -115,7 +115,7 @@ def test_repeated_first_batch_reads_the_same_offsets(kafka: Broker) -> None:
 
 
 def test_starting_offsets_group_begins_at_the_committed_offsets(kafka: Broker) -> None:
-    """Partitions without a committed offset begin where `kafka.auto.offset.reset` says, by default at the earliest."""
+    """Partitions without a committed offset begin as `kafka.auto.offset.reset` states, by default at the earliest."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
@@ -139,7 +139,7 @@ def test_batch_limits_by_records_bytes_and_minimum_are_kept(kafka: Broker) -> No
     """`minOffsetsPerTrigger` waits for its minimum, except with `availableNow`."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 200)
-    # 0 to 199, as texts: 2.45 bytes each.
+    # The values are the numbers 0 to 199 as text: 2.45 bytes each on average.
     with streaming(kafka, topic, group, {"maxBytesPerTrigger": "49"}) as stream:
         assert offsets(stream.latest(stream.initial())) == {topic: {"0": 10, "1": 10}}
         assert offsets(stream.latest(stream.initial(), 4)) == {topic: {"0": 2, "1": 2}}
@@ -194,7 +194,7 @@ def test_recreated_topic_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFi
             wait_until(
                 lambda: offsets(lenient.latest(lenient_end)) == {topic: {"0": 3}}, "the end without the lost records"
             )
-            # The group's name is in offsets: of each its own.
+            # Offsets contain their group's name, so this stream gets the offsets of its own group.
             assert read(lenient, lenient_end, lenient.latest(lenient_end)) == {(topic, 0): (0, 3)}
         assert "the topic was deleted and created again" in caplog.text
 
@@ -244,7 +244,7 @@ def test_second_stream_of_a_group_fences_the_first(kafka: Broker) -> None:
             assert offsets(second.latest(second.initial())) == {topic: {"0": 2, "1": 2}}
             with pytest.raises(FatalGroupError) as refused:
                 wait_until(lambda: first.latest(start) != start and None, "a refusal")
-    # Both streams are of this process, as two sources of one query have one driver.
+    # Both streams run in this process, as two sources of one query run in one driver.
     assert f"two sources of this Spark application read in group {group!r}" in str(refused.value)
     assert "one source with several topics (subscribe=a,b), or give each source a group.id of its own" in str(
         refused.value
@@ -252,7 +252,7 @@ def test_second_stream_of_a_group_fences_the_first(kafka: Broker) -> None:
 
 
 def test_stream_replaced_by_another_application_names_its_host(kafka: Broker) -> None:
-    """A copy in another application is not taken for a second source of the same query."""
+    """A copy in another application is not mistaken for a second source of the same query."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     with streaming(kafka, topic, group) as first:
         start = first.initial()
@@ -340,7 +340,7 @@ def test_broker_without_the_consumer_protocol_gets_a_classic_member(
 def test_failures_of_a_deleted_topic_are_logged_once_and_counted(
     kafka: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark asks in a tight loop until the topic counts as deleted, so repeated failures are only counted."""
+    """Spark calls `latest` in a tight loop until the topic counts as deleted, so repeated failures are only counted."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     with streaming(kafka, topic, group) as stream, caplog.at_level(logging.DEBUG):

@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_S
 
 TEXT = "group 'a': killed, \N{SNOWMAN}"
 
-#: A process of Spark's for a source: it connects, starts its watchdog, and follows orders.
+#: A source's process, as Spark starts it: it connects, starts its watchdog, and closes it on the order `close`.
 SOURCE = """
 import os, socket, sys
 from consumer_membership.spark.source.watchdog import Watchdog
