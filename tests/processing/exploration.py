@@ -364,7 +364,7 @@ class Model:
         processor = self.processor
         ownerships = list(self.invariants.owned(processor))
         fingerprint = _Fingerprint()
-        # Whose turn it was matters only for the rule about turns.
+        # Which lanes took turns before matters only for the rule about turns.
         turns = [] if self.config.faults else [(one.overtaken, one.others) for one in ownerships]
         return fingerprint.of(
             [
@@ -416,7 +416,7 @@ def _describer(kind: type) -> _Describe:
 
 def _of_dict(fingerprint: _Fingerprint, value: dict[Any, Any]) -> Hashable:
     items = [(fingerprint.of(key), fingerprint.of(one)) for key, one in value.items()]
-    # Only running tasks have an order with a meaning: the order in which they began.
+    # Only for running tasks the order has a meaning: it is the order in which they began.
     return tuple(items) if any(isinstance(key, Task) for key in value) else frozenset(items)
 
 
@@ -437,7 +437,7 @@ def _of_object(slots: tuple[str, ...]) -> _Describe:
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler for copies of models: a counter's own support for it is deprecated."""
+    """A pickler for copies of models, because the support of `itertools.count` for pickle is deprecated."""
 
     dispatch_table = {count: lambda counter: (count, (int(repr(counter)[6:-1]),))}  # noqa: RUF012 - pickle's interface
 

@@ -205,7 +205,7 @@ def test_call_of_a_former_assignment_has_no_lease(lend: Lend) -> None:
 
 
 def test_process_without_lease_or_token_raises_with_the_reason(start: Start, lend: Lend) -> None:
-    """The exceptions are the same as those of `Consumer.lease`; an uncaught one is described, as it cannot be sent."""
+    """The exceptions are the same as those of `Consumer.lease`; an uncaught one cannot be sent and is described."""
     with pytest.raises(RemoteHandlerError, match=r"set ownership\.lease\.enable=true"):
         start(handlers.lease_of_call).call(record_at(), CONTEXT)
     lease = owned(ends_at=session_time() + PATIENCE_S, reason="the group is full")
