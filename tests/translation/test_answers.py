@@ -202,7 +202,7 @@ def test_find_coordinator_of_other_group_returns_retriable_error() -> None:
     assert left_out.name == "COORDINATOR_NOT_AVAILABLE"
 
 
-# ---- to any client ---------------------------------------------------------------------------------------------------
+# ---- responses to any client ----------------------------------------------------------------------------------------
 
 
 LEFT_OUT = -1

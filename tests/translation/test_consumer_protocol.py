@@ -50,7 +50,7 @@ JAVA_NONE = {
     2: "000200000000ffffffff00000000ffffffff",
     3: "000300000000ffffffff00000000ffffffffffff",
 }
-#: The same client's serializeAssignment, without its version: a.x-2, a.x-12, b-0 and user data 01 02 ff; and nothing.
+#: The same client's serializeAssignment, without its version: a.x-2, a.x-12, b-0, user data 01 02 ff; and an empty one.
 JAVA_ASSIGNED = "000000020003612e7800000002000000020000000c0001620000000100000000000000030102ff"
 JAVA_NOTHING = "00000000ffffffff"
 
@@ -88,7 +88,7 @@ def known_to(version: int, whole: MemberSubscription) -> MemberSubscription:
     )
 
 
-# ---- Java's ---------------------------------------------------------------------------------------------------------
+# ---- blobs of the Java client ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -128,7 +128,7 @@ def test_encode_subscription_defaults_to_version_3_or_own_version() -> None:
     assert encode_assignment({B0}) == encode_assignment({B0}, version=9) == encode_assignment({B0}, None, 3)
 
 
-# ---- others' --------------------------------------------------------------------------------------------------------
+# ---- blobs of other clients -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -174,7 +174,7 @@ def test_decode_subscription_adds_instance_id() -> None:
     assert decode_subscription(bytes.fromhex(JAVA_BARE[3]), "i-1").instance_id == "i-1"
 
 
-# ---- neither --------------------------------------------------------------------------------------------------------
+# ---- malformed blobs, and round trips -------------------------------------------------------------------------------
 
 BROKEN = {
     "nothing": ("", "0 bytes"),

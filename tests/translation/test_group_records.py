@@ -14,7 +14,7 @@ from consumer_membership.wire.codec import Fields, MalformedError, write_data
 from consumer_membership.wire.schema import Table
 
 ID = UUID(int=7)
-#: As a broker wrote them.
+#: A key and a value that a broker wrote.
 MEMBER_KEY = b"\x00\x05\x00\x10gours-930524989c\x00\x16txR-aFgcTN-QopYQQfGsbA"
 MEMBER = b"\x00\x00\x00\x00\x02a\x0b/127.0.0.1\x02\rt-c76c2da9fa\x01\x00\x04\x93\xe0\x00\x01\x00\x01\x00"
 

@@ -1,4 +1,4 @@
-"""The text of finished offsets in commit metadata: its sizes, and that no other text is taken for it."""
+"""The text of finished offsets in commit metadata: its sizes, and that all other text is ignored."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_encoded_text_stays_the_same_between_releases() -> None:
 
 @given(st.one_of(st.text(), st.text().map("cm1:".__add__), st.binary().map(lambda body: framed(body, 5))))
 def test_decode_never_raises(metadata: str) -> None:
-    """Any text is accepted, also with the right prefix, and even with the right checksum."""
+    """No text raises an error, not even with the right prefix and the right checksum."""
     found = decode(metadata, 5)
     assert found is None or (found.base == 5 and found.count > 0)
 

@@ -39,7 +39,7 @@ KEYS = {
         "group.max.session",
     ),
 }
-#: Whose members send the request.
+#: The protocols whose members send the request.
 PROTOCOLS = {
     Api.CONSUMER_GROUP_HEARTBEAT: {GroupProtocol.CONSUMER},
     Api.JOIN_GROUP: {GroupProtocol.CLASSIC},

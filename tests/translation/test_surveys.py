@@ -1,4 +1,4 @@
-"""Operators' requests other than for groups: the calls and their responses, above all errors."""
+"""Operators' requests that do not concern groups: the calls and their responses, especially errors."""
 
 from __future__ import annotations
 
