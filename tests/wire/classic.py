@@ -15,9 +15,9 @@ from consumer_membership.types import TopicPartition
 from tests.support.scripted_broker import NEWEST, ZERO
 
 JOIN, CLASSIC_HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
-#: What a broker of 4.3 offers, with the APIs of the classic protocol.
+#: The versions that a 4.3 broker offers, including the APIs of the classic protocol.
 OFFERED: Mapping[int, tuple[int, int]] = {**NEWEST, JOIN: (2, 9), CLASSIC_HEARTBEAT: (0, 4), SYNC: (0, 5)}
-#: What librdkafka's mock cluster offers of them.
+#: The versions of these APIs that librdkafka's mock cluster offers.
 OFFERED_BY_MOCK: Mapping[int, tuple[int, int]] = {
     **OFFERED,
     JOIN: (0, 6),

@@ -22,17 +22,17 @@ from consumer_membership.wire.serial import MalformedError, Read, reader
 from consumer_membership.wire.versions import SUPPORTED
 from tests.support.kio_entities import some_entity, written
 
-#: Each byte of a frame may become an element of an array, an empty text or a structure without fields at most.
+#: Memory for each byte of a frame, which becomes at most an array element, an empty text or an empty structure.
 BYTES_FOR_EACH = 400
-#: What a reader takes for any input.
+#: Memory that a reader needs for any input.
 BYTES_FOR_ANY = 20_000
-#: The values at which lengths and signs turn.
+#: The byte values at which lengths and signs change.
 TURNING = bytes([0, 0, 0, 1, 2, 127, 128, 129, 255])
 _MOST_BYTES = 200
 
 
 class Fuzz:
-    """Readers of all messages, and frames to begin with."""
+    """Readers of all messages, and the valid frames from which inputs are made."""
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)
@@ -46,11 +46,11 @@ class Fuzz:
                     self._readers.append((layout.name, reader(layout), frames))
 
     def run(self, inputs: int, *, measures: bool) -> Counter[str]:
-        """Read so many inputs; what came of them: "read" or "refused".
+        """Read this many inputs; return the number of "read" and of "refused" inputs.
 
         Raises:
-            AssertionError: one took more memory than its size allows; with `measures` only, which takes much longer.
-            Exception: a reader raised something else than MalformedError; the note has the input.
+            AssertionError: an input needed more memory than its size allows; checked with the slow `measures` only.
+            Exception: a reader raised another exception than MalformedError; the note has the input.
         """
         came: Counter[str] = Counter()
         for _ in range(inputs):

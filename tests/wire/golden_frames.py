@@ -24,9 +24,10 @@ FILE = Path(__file__).parent / "golden" / "frames.jsonl"
 JAVA, LIBRDKAFKA = "java", "librdkafka"
 REQUEST, ANSWER = "request", "answer"
 
-#: The bytes after the last field if librdkafka requests the Metadata of all topics in a flexible version. It reserves
-#: four bytes for their number, of which the broker reads one: the following field is read three bytes too early, as
-#: false, and three bytes remain after the message, which the broker ignores (confluentinc/librdkafka issue 5049).
+#: The bytes after the last field if librdkafka requests the Metadata of all topics in a flexible version. librdkafka
+#: reserves four bytes for the number of topics, of which the broker reads one. The broker therefore reads the following
+#: field three bytes too early, as false, and ignores the three bytes that remain after the message
+#: (confluentinc/librdkafka issue 5049).
 LIBRDKAFKAS_RESTS = frozenset({b"\0\0\0", b"\1\0\0"})
 
 #: The version of a header with tagged fields.
@@ -37,17 +38,17 @@ _ANSWER_HEADER = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFrame:
-    """One request of a client, or what the broker answered it.
+    """A client's request, or the broker's response to a request.
 
     Attributes:
-        client: Whose request it is, or who was answered.
-        client_version: Its version.
-        during: What the client was doing, and which versions it was offered.
-        api: Of the request.
-        version: In which the body is written: the request's, but for the answer to an ApiVersions that the broker does
-            not know, which is written in version 0 (KIP-511).
+        client: The client that sent the request or received the response.
+        client_version: The version of the client.
+        during: The client's action, and the versions that it was offered.
+        api: The API of the request.
+        version: The version of the body, which is that of the request. The response to an ApiVersions request whose
+            version the broker does not know has version 0 (KIP-511).
         direction: `REQUEST` or `ANSWER`.
-        header: The version of the header: 1 or 2 of a request, 0 or 1 of an answer; the newer ones have tagged fields.
+        header: The version of the header: 1 or 2 for a request, 0 or 1 for a response; 2 and 1 have tagged fields.
         data: Header and body.
     """
 
@@ -104,10 +105,10 @@ def sender_of(frame: GoldenFrame) -> tuple[int, int, int, str]:
 
 
 def message_of(frame: GoldenFrame) -> tuple[Struct, int]:
-    """The body as our reader has it, and the offset behind it.
+    """Return the body as this package reads it, and the offset after it.
 
     Raises:
-        MalformedError: the reader refuses it.
+        MalformedError: the reader rejects the body.
     """
     message: Struct
     message, end = reader(layout_of(frame.table, frame.version))(frame.data, body_of(frame))
@@ -139,7 +140,7 @@ def as_values(value: Any) -> Any:
 
 
 def facets(value: Any, path: str = "") -> Iterator[str]:
-    """Yield what justifies a frame: nulls, empty values, lengths, numbers below 1 and error codes, by field."""
+    """Yield the properties for which a frame is kept, by field: null, empty, length, number below 1, error code."""
     if isinstance(value, Struct):
         for name, one in vars(value).items():
             yield from facets(one, f"{path}.{name}")

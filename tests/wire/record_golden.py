@@ -57,18 +57,18 @@ from tests.wire.golden_frames import (
 )
 
 TOPICS: Mapping[str, int] = {"golden-a": 3, "golden-b": 2}
-#: Each topic's, over its partitions in turn.
+#: The number of records in each topic; they are written to its partitions in turn.
 RECORDS = 20
-#: Larger ones are left out and counted.
+#: Larger frames are left out and counted.
 MOST_BYTES = 4096
 #: No release has this version of ApiVersions: the broker's error names the versions that it has (KIP-511).
 _UNKNOWN_VERSION = 127
 _POLL_S = 0.05
 
-#: The newest version of each API that clients are offered; an API that is missing is offered as the broker has it.
+#: The newest version of each API that clients are offered; a missing API keeps the broker's version.
 Offers = Mapping[Api, int]
 EVERYTHING: Offers = {}
-#: A step for each version that some API is spoken in, the oldest first.
+#: Step by step, each API is offered in its next supported version, from the oldest to the newest.
 STEPS: tuple[Offers, ...] = tuple(
     {api: versions[min(step, len(versions) - 1)] for api, versions in SUPPORTED.items()}
     for step in range(max(map(len, SUPPORTED.values())))
@@ -76,12 +76,12 @@ STEPS: tuple[Offers, ...] = tuple(
 _FIRST_CONSUMER: Offers = {**STEPS[-1], Api.CONSUMER_GROUP_HEARTBEAT: 0, Api.CONSUMER_GROUP_DESCRIBE: 0}
 
 ALL_APIS = frozenset(LAYOUTS)
-#: What a broker offers that receives metrics (KIP-714): another one, whose frames are of these APIs alone.
+#: The APIs of metrics (KIP-714). A separate broker receives metrics, and only its frames of these APIs are kept.
 TELEMETRY = frozenset({Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY})
-#: The shortest interval that Kafka lets one ask for.
+#: The shortest push interval that Kafka accepts.
 _PUSH_MS = 100
 
-#: What each client does, by name: what it is offered, and the settings of its members.
+#: The rounds of each client: name, offered versions, and the assignor or protocol of its members.
 _RANGE, _STICKY = "range", "cooperative-sticky"
 ROUNDS: Sequence[tuple[str, Offers, str]] = (
     ("all versions", EVERYTHING, _STICKY),
@@ -89,7 +89,7 @@ ROUNDS: Sequence[tuple[str, Offers, str]] = (
     *((f"versions of step {number}", offers, _RANGE) for number, offers in enumerate(STEPS)),
     (f"versions of step {len(STEPS) - 1}", STEPS[-1], "consumer"),
 )
-#: librdkafka's members do not join with them.
+#: librdkafka's members do not join with the first versions of the consumer protocol.
 JAVA_ROUNDS = (*ROUNDS, ("first versions of the consumer protocol", _FIRST_CONSUMER, "consumer"))
 _JAVA_ASSIGNORS = {
     _RANGE: "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -98,7 +98,7 @@ _JAVA_ASSIGNORS = {
 
 
 class Recording:
-    """The kept frames: each has a field value that no other of its client, API, version and direction has."""
+    """The kept frames: each has a field value that no earlier frame of its client, API, version and direction has."""
 
     def __init__(self) -> None:
         self.frames: list[GoldenFrame] = []
@@ -122,16 +122,16 @@ class Recording:
 
 
 class RecordingProxy(Proxy):
-    """A proxy in front of one broker of one node that keeps what passes it; a context manager.
+    """A proxy in front of a cluster of one broker that records frames; a context manager.
 
-    What is kept of an answer is what the broker sent; the client reads the proxy's port and offers in it.
+    A recorded response is as the broker sent it; the client receives it with the proxy's port and offered versions.
     """
 
     def __init__(self, bootstrap: str, offers: Offers, keep: Callable[[Api, int, str, bytes], None]) -> None:
         super().__init__(bootstrap)
         self._offers = offers
         self._record = keep
-        #: Of the connection at hand: by their numbers, the requests that wait for an answer, and its version.
+        #: The unanswered requests of the current connection: API key and response version by correlation id.
         self._unanswered: ContextVar[dict[int, tuple[int, int]]] = ContextVar("unanswered")
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -312,7 +312,7 @@ class JavaClient:
         self._command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}:{classpath(NEWEST)}"]
 
     def act(self, bootstrap: str, group: str, strategy: str) -> None:
-        """Two members of a group, and an admin that looks at them."""
+        """Run two group members and an admin that describes the group."""
         if strategy == "consumer":
             settings = ["group.protocol=consumer", "group.remote.assignor=range"]
         else:
@@ -324,7 +324,7 @@ class JavaClient:
         self._run("group", bootstrap, group, *_TOPICS, "group.protocol=consumer", f"pattern={pattern_of(TOPICS)}")
 
     def login(self, bootstrap: str, mechanism: str, user: str, passwords: Sequence[str]) -> None:
-        """With each of the passwords, of which the last one is wrong."""
+        """Log in with each password; the last one is wrong."""
         self._run("login", bootstrap, mechanism, user, *passwords)
 
     def _run(self, *words: str) -> None:
@@ -341,7 +341,7 @@ number of the version was made one that no broker knows, and the broker answered
 
 
 class Recorder:
-    """One broker and its clients; only the APIs in `of` are kept."""
+    """One broker and its clients; only frames of the APIs in `of` are kept."""
 
     def __init__(self, broker: Broker, recording: Recording | None = None, *, of: frozenset[Api] = ALL_APIS) -> None:
         self._broker = broker

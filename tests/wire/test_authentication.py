@@ -211,7 +211,7 @@ def test_large_frame_during_authentication_breaks_connection() -> None:
     assert "not Kafka's protocol" in str(ending(connection.receive((5_000_000).to_bytes(4, "big"))))
 
 
-# ---- once more -------------------------------------------------------------------------------------------------------
+# ---- renewal --------------------------------------------------------------------------------------------------------
 
 
 def test_renewal_delivers_responses_and_holds_back_requests() -> None:

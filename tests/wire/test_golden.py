@@ -38,7 +38,7 @@ from tests.wire.golden_frames import (
 )
 from tests.wire.record_golden import RECORDS, TELEMETRY, TOPICS, about, pattern_of
 
-#: Which versions there are golden frames of, both of requests and of answers: Java's, and librdkafka's.
+#: The versions of the golden frames, both requests and responses: those of Java, and those of librdkafka.
 SEEN: Mapping[Api, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Api.LIST_OFFSETS: ((2, 7, 11), (2, 7)),
     Api.METADATA: ((7, 12, 13), (7, 12, 13)),
@@ -59,7 +59,7 @@ SEEN: Mapping[Api, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Api.GET_TELEMETRY_SUBSCRIPTIONS: ((0,), (0,)),
     Api.PUSH_TELEMETRY: ((0,), (0,)),
 }
-#: What this package speaks and librdkafka does not, in the release that was recorded. Java speaks all of it.
+#: Versions that this package supports and the recorded librdkafka release does not. Java supports all of them.
 NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
     Api.FIND_COORDINATOR: (3, 4),
     Api.JOIN_GROUP: (9,),
@@ -72,7 +72,7 @@ NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
     Api.CONSUMER_GROUP_HEARTBEAT: (0,),
     Api.CONSUMER_GROUP_DESCRIBE: (1,),
 }
-#: What operators alone ask, never recorded: it is held against Kafka's definitions (`test_messages_of_kafka`) and kio.
+#: APIs of operators only, which are compared with Kafka's definitions (`test_messages_of_kafka`) and kio instead.
 NOT_RECORDED = {Api.LIST_GROUPS, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS}
 #: The versions of the structures that members of a classic group exchange (0 to 3).
 SEEN_BLOBS: Mapping[tuple[str, str], set[int]] = {
@@ -135,7 +135,7 @@ def partitions_by_id(topics: Any) -> dict[str, set[int]]:
 
 ALL = {TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)}
 ALL_BY_TOPIC = {topic: set(range(count)) for topic, count in TOPICS.items()}
-#: How many of a topic's records each partition has.
+#: The number of records in each partition.
 ENDS = {(name, at): len(range(at, RECORDS, count)) for name, count in TOPICS.items() for at in range(count)}
 
 each_client = pytest.mark.parametrize("client", [JAVA, LIBRDKAFKA])
@@ -182,7 +182,7 @@ def test_golden_subscription_and_assignment_blobs_round_trip() -> None:
     assert seen == SEEN_BLOBS
 
 
-# ---- what there is, and what is missing ------------------------------------------------------------------------------
+# ---- recorded and missing versions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("direction", [REQUEST, ANSWER])
@@ -211,7 +211,7 @@ def test_golden_frames_are_from_newest_broker() -> None:
     assert {one.client_version for one in golden() if one.client == JAVA} == {NEWEST}
 
 
-# ---- values that are known -------------------------------------------------------------------------------------------
+# ---- known values ---------------------------------------------------------------------------------------------------
 
 
 @each_client
@@ -442,7 +442,7 @@ def test_golden_list_offsets_frames_have_start_and_end() -> None:
     """The requests ask for the first offset and the end of the partitions."""
     asked = message_with(JAVA, Api.LIST_OFFSETS, 7, REQUEST, lambda one: len(one.topics) == len(TOPICS))
     assert {(topic.name, one.partition_index) for topic in asked.topics for one in topic.partitions} == set(ENDS)
-    # The beginning, by Kafka's number for it.
+    # -2 is Kafka's timestamp for the first offset.
     assert {(one.current_leader_epoch, one.timestamp) for t in asked.topics for one in t.partitions} == {(0, -2)}
     listed = message_with(JAVA, Api.LIST_OFFSETS, 7, ANSWER, lambda one: one.topics[0].partitions[0].offset > 0)
     assert {
@@ -489,7 +489,7 @@ def test_golden_consumer_group_describe_response_has_assignments(client: str, ve
     for kind in ("assignment", "target_assignment"):
         had = [getattr(one, kind).topic_partitions for one in group.members]
         assert {TopicPartition(t.topic_name, p) for topics in had for t in topics for p in t.partitions} == ALL
-    # Of the consumer protocol (KIP-1099).
+    # Type 1 is a member of the consumer protocol (KIP-1099).
     assert {getattr(one, "member_type", 1) for one in group.members} == {1}
 
 

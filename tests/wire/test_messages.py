@@ -17,7 +17,7 @@ from consumer_membership.wire.serial import MalformedError, reader, writer
 from consumer_membership.wire.versions import SUPPORTED
 from tests.support.kio_entities import as_struct, as_values, some_entity, written
 
-#: Every message in every version that is spoken, with kio's class; a classic member's two structures beside them.
+#: Every message in every supported version with kio's class, and the two structures of a classic member.
 PAIRS: list[tuple[Table, int, Any]] = [
     (table, version, getattr(import_module(f"kio.schema.{api.name.lower()}.v{version}"), table.name))
     for api, tables in messages.LAYOUTS.items()
@@ -31,7 +31,7 @@ PAIRS: list[tuple[Table, int, Any]] = [
     )
     for version in range(4)
 ]
-#: The first requests of ApiVersions and ListGroups have no field at all.
+#: The pairs with fields; the first requests of ApiVersions and ListGroups have no fields.
 LONGER = [pair for pair in PAIRS if layout_of(*pair[:2]).fields]
 
 

@@ -34,7 +34,7 @@ def test_recorder_records_frames_that_round_trip(broker_pool: RunBrokers, strate
         assert written_again(frame) == frame.data[:end]
     asked = {(one.api, one.version) for one in frames if one.direction == REQUEST}
     answered = {(one.api, one.version) for one in frames if one.direction == ANSWER}
-    # Which versions there are, it asks in the newest one that it has.
+    # librdkafka sends ApiVersions in its newest version, and the response may have version 0.
     assert {(api, version) for api, version in asked ^ answered if api is not Api.API_VERSIONS} == set()
     assert all(version <= offers.get(api, version) for api, version in answered)
     joins = Api.CONSUMER_GROUP_HEARTBEAT if strategy == "consumer" else Api.JOIN_GROUP

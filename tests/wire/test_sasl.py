@@ -21,11 +21,11 @@ PROOF = b"dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 SALTED = bytes.fromhex("c4a49510323ab4f952cac1fa99441939e78ea74d6be81ddf7096e87513dc615d")
 
-#: What a hostile or broken peer may make of a message: a piece of it, with something put in.
+#: A hostile or broken peer may send a part of a message with inserted bytes.
 PLACES = st.integers(min_value=0, max_value=len(FIRST))
 JUNK = st.one_of(st.binary(max_size=6), st.sampled_from([b",", b"=", b"m=", b",m=x", b"e=x", b"\xff", b"e=" + PROOF]))
 
-#: Text with many of the characters that SCRAM escapes, and of what the escapes are made of.
+#: Text with many of the characters that SCRAM escapes, and of the characters in the escapes.
 NAMES = st.text(st.sampled_from(",=2CD3") | st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 NONCES = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=","), min_size=1)
 
@@ -404,7 +404,7 @@ def test_bearer_with_invalid_token_raises_error_that_hides_it(token: str) -> Non
     assert "cil" not in str(caught.value)
 
 
-# ---- all of them -----------------------------------------------------------------------------------------------------
+# ---- all mechanisms -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

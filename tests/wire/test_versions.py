@@ -65,7 +65,7 @@ def test_versions_with_mock_cluster_are_its_newest() -> None:
     }
 
 
-#: What is spoken with the oldest of them.
+#: The versions that this package uses with the oldest of these brokers.
 OLDEST = {
     "ListOffsets": 2,
     "Metadata": 7,

@@ -29,14 +29,14 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * What Java's client is made to say for the golden frames: `python -m tests.wire.record_golden` compiles and runs it.
+ * The Java client whose frames are recorded: `python -m tests.wire.record_golden` compiles and runs this class.
  *
  * <pre>
- * RecordedClient group BOOTSTRAP GROUP PARTITIONS TOPIC,... KEY=VALUE...   two members, and an admin that looks at them
+ * RecordedClient group BOOTSTRAP GROUP PARTITIONS TOPIC,... KEY=VALUE...   two members, and an admin that describes the group
  * RecordedClient login BOOTSTRAP MECHANISM USER PASSWORD WRONG_PASSWORD    SASL, and once more with the wrong password
  * </pre>
  *
- * <p>A key `pattern` subscribes by it; all others are the consumers' own.
+ * <p>The key `pattern` sets the pattern to which the second member subscribes; all other keys are consumer settings.
  */
 public final class RecordedClient {
     private static final Duration POLL = Duration.ofMillis(50);
@@ -103,7 +103,7 @@ public final class RecordedClient {
             poll(both, () -> !first.assignment().isEmpty());
         }
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "client.id", "java-admin"))) {
-            // A static member has kept its place where it said that it would, or where the protocol has it so.
+            // A static member has kept its place if it requested that, or if the protocol requires it.
             RemoveMembersFromConsumerGroupOptions options =
                     new RemoveMembersFromConsumerGroupOptions(Set.of(new MemberToRemove("first")));
             options.reason("recorded");
@@ -176,13 +176,13 @@ public final class RecordedClient {
             System.err.println(refused.getMessage());
         }
         ConfigResource ofGroup = new ConfigResource(ConfigResource.Type.GROUP, group);
-        // Without their documentation, which is text of Kafka's.
+        // Without the documentation of the keys, which is Kafka's text.
         tried(admin.describeConfigs(List.of(ofGroup)).all());
         DescribeConfigsOptions synonyms = new DescribeConfigsOptions();
         tried(admin.describeConfigs(List.of(ofGroup), synonyms.includeSynonyms(true)).all());
     }
 
-    /** What the broker refuses is recorded like anything else. */
+    /** Wait for the result; a broker's error is recorded like any other response. */
     private static void tried(KafkaFuture<?> future) throws InterruptedException {
         try {
             future.get();
