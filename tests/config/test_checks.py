@@ -72,7 +72,7 @@ def test_config_accepts_exactly_the_text_that_confluent_kafka_accepts(key: str, 
         ("group.id", 32_767),
         ("client.rack", 32_767),
         ("group.remote.assignor", 32_767),
-        # The coordinator puts a dash and a UUID behind these: it is the member's id.
+        # The coordinator appends a dash and a UUID to these texts, which gives the member id.
         ("client.id", 32_730),
         ("group.instance.id", 32_730),
     ],

@@ -175,7 +175,7 @@ def test_settings_nest_in_application_settings(monkeypatch: pytest.MonkeyPatch) 
         kafka: Own
 
     monkeypatch.setenv("KAFKA__GROUP_ID", "nested")
-    assert Application().kafka.group_id == "nested"  # type: ignore[call-arg]  # out of the environment
+    assert Application().kafka.group_id == "nested"  # type: ignore[call-arg]  # it is in the environment
     monkeypatch.setenv("APP_KAFKA_GROUP_ID", "own")
     assert Own().as_config() == {"group.id": "own"}
 

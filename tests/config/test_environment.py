@@ -13,7 +13,7 @@ from tests.config.builders import refusal_of
 
 def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes) -> ConfigurationError:
     """Return the error of the minimal configuration when this variable is set."""
-    # As Python finds it where the system has such bytes.
+    # Python decodes such bytes of the environment in the same way.
     monkeypatch.setenv(os.fsdecode(variable), os.fsdecode(value))
     return refusal_of({})
 

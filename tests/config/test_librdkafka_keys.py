@@ -9,7 +9,7 @@ from consumer_membership.config.keys import OF_LIBRDKAFKA
 from consumer_membership.errors import ConfigurationError
 from tests.support.librdkafka_keys import HonoredBy, keys, verdict
 
-#: Where a refused key matters, and a value that asks for something.
+#: Configurations in which refused keys have an effect, and values that request an effect.
 _TLS = {"security.protocol": "ssl"}
 _BEARER = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 0.0)}
 _KERBEROS = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "GSSAPI"}
@@ -18,7 +18,7 @@ _VALUES = {
     "sasl.oauthbearer.method": "oidc",
     "offset.store.method": "none",
 }
-#: What confluent-kafka itself adds, and takes out before librdkafka sees it.
+#: Keys that confluent-kafka itself adds, and removes before librdkafka receives the configuration.
 _OF_CONFLUENT_KAFKA = {"logger", "oauth_cb", "on_commit"}
 
 

@@ -28,9 +28,9 @@ _SINGLE = r"a b A 0 - _ \. . ^ $ | ( ) * + ? { } [ ] : , / \w \W \s \S \` \' \d 
 _BRACED = "{2} {0} {,2} {1,} {2,1} {,} (a) (a|b) (^a|b)"
 _BRACKETS = "[] [^] [ab] [^a] [a-z] [a- [---] [.--] [a-b-z] [z-a] []a] [^]a] [a-] [\\]"
 _NAMED = "[[:digit:]] [^[:alpha:]-] [[.a.]-b] [[=a=]b] [[:foo:]] [[.ab.]]"
-#: Pieces of patterns in any order: half of what comes is refused, and the other half is unlike what people write.
+#: Pieces of patterns in any order: half of the patterns are refused, and the other half look artificial.
 wild = st.lists(st.sampled_from(f"{_SINGLE} {_BRACED} {_BRACKETS} {_NAMED}".split()), max_size=7).map("".join)
-#: Word boundaries without repetition, because glibc is wrong there (`(.|\b){2}` finds two in one hyphen).
+#: Word boundaries without repetition, because glibc is wrong there (`(.|\b){2}` matches twice in one hyphen).
 places = st.lists(
     st.sampled_from(
         [r"a", r"b", r"0", r"-", r".", r"\w", r"[^a]", r"\b", r"\B", r"\<", r"\>", r"^", r"$", r"|", r"(a|\b)"]

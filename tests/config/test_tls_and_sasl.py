@@ -425,7 +425,7 @@ REFUSED: dict[str, Keys] = {
 }
 
 
-#: confluent-kafka's constructor sleeps for a second before it looks whether the callback was called.
+#: confluent-kafka's constructor sleeps for a second before it checks whether the callback was called.
 SLOW = [pytest.param(name, marks=pytest.mark.slow if "oauth_cb" in keys else ()) for name, keys in CONSTRUCTED.items()]
 
 

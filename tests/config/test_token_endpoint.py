@@ -30,7 +30,7 @@ from tests.support.identity_provider import (
 )
 from tests.support.secured import Materials, materials
 
-KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that lives as long as a test
+KEY_PASSWORD = "key-secret"  # noqa: S105 - protects a key that exists only during a test
 WRONG = "wrong-secret"
 
 
@@ -95,14 +95,14 @@ def test_client_credentials_return_a_token_with_its_end_principal_and_extensions
 
 
 def test_principal_is_the_claim_of_sub_claim_name(provider: Provider, made: Materials) -> None:
-    """sasl.oauthbearer.sub.claim.name is another claim than `sub`."""
+    """sasl.oauthbearer.sub.claim.name selects another claim than `sub` as the principal."""
     provider.claims = {"azp": "another"}
     assert TokenEndpoint(settings(provider, made, sub_claim_name="azp"))()[2] == "another"
 
 
 @pytest.mark.parametrize("source", ["file", "pem", "encrypted", "finished", "template"])
 def test_assertion_grant_returns_a_token(provider: Provider, made: Materials, folder: Path, source: str) -> None:
-    """The assertion is signed with a key in a file or in text, or is read from a file; a client is not needed."""
+    """The assertion is signed with a key in a file or in text, or is read from a file; no client id is needed."""
     key = client_key(folder)
     no_client = {"client_id": "", "client_secret": ""}
     claims = {"assertion_claim_sub": "signer", "assertion_claim_aud": provider.token_url}
@@ -171,7 +171,7 @@ def test_endpoint_can_be_pickled_without_its_tokens(provider: Provider, made: Ma
 
 
 def test_assertion_has_the_claims_and_times_of_its_keys() -> None:
-    """Times are relative to now; each assertion has its own id if one is wanted."""
+    """Times are relative to now; each assertion has its own id if the settings request an id."""
     key = ECKey.generate_key("P-256")
     made = AssertionSettings(
         algorithm="ES256",
@@ -256,7 +256,7 @@ def test_response_without_a_token_raises_with_its_remedy(
     is_passing: bool,  # noqa: FBT001
     words: str,
 ) -> None:
-    """Errors of the server pass; others name the key to check."""
+    """Server errors and rate limits are temporary; other errors name the key to check."""
     provider.outage = (status, content)
     error = failure(TokenEndpoint(settings(provider, made)))
     assert isinstance(error, EndpointUnavailableError) == is_passing
@@ -285,7 +285,7 @@ def test_url_in_errors_has_neither_user_nor_query(provider: Provider, made: Mate
 
 
 def test_untrusted_certificate_of_the_endpoint_names_https_ca_location(provider: Provider, made: Materials) -> None:
-    """The endpoint's authority has keys of its own, because it is rarely that of the brokers."""
+    """The endpoint's authority has its own configuration keys, because it is rarely the authority of the brokers."""
     foreign = replace(settings(provider, made), ca_location=made.foreign_ca_file)
     assert "set https.ca.location to" in str(failure(TokenEndpoint(foreign)))
     TokenEndpoint(replace(foreign, ca_location=None, ca_pem=made.ca_pem))()
@@ -355,7 +355,7 @@ def test_tokens_continue_while_the_endpoint_is_unavailable(provider: Provider, m
 
 
 def test_new_handle_receives_the_valid_token_with_its_real_end(provider: Provider, made: Materials) -> None:
-    """While the endpoint is unavailable, a handle starts with the last token, whose shown end may be over."""
+    """Without the endpoint, a new handle receives the last token; its earlier end for librdkafka may be over."""
     clock = Clock(time.time())
     tokens = SharedTokens.of_endpoint(TokenEndpoint(settings(provider, made)), clock)
     first = tokens.token()
@@ -368,7 +368,7 @@ def test_new_handle_receives_the_valid_token_with_its_real_end(provider: Provide
 
 
 def test_first_token_is_requested_again_until_the_endpoint_responds(provider: Provider, made: Materials) -> None:
-    """A provider that starts together with the consumer is waited for; a rejection is raised at once."""
+    """A provider may start together with the consumer, so the request is repeated; a rejection is raised at once."""
     tokens = SharedTokens.of_endpoint(TokenEndpoint(settings(provider, made)))
     answers: list[tuple[int, dict[str, object]] | None] = [(503, {}), (503, {}), None]
     original = provider.answer
