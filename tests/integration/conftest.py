@@ -36,8 +36,9 @@ def own_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Itera
 
 @pytest.fixture(autouse=True)
 def late_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat a holder that members of this process learn of late as older: a join can take over 2 s on a busy machine.
+    """Raise `NEWEST_FOR_S` for members of this process: on a busy machine, a join can take over 2 s.
 
-    A test starts the newest holder last. Members in other processes keep the time of 2 s.
+    A test starts the newest holder last, so a holder that is reported late is still the older one. Members in other
+    processes keep the time of 2 s.
     """
     monkeypatch.setattr(claim, "NEWEST_FOR_S", PATIENCE_S)

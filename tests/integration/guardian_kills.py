@@ -1,4 +1,4 @@
-"""The kill of a member with a guardian, and the members that the coordinator counts."""
+"""Kill a member with a guardian, and count the members at the coordinator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def guardian_log_after_kill(one: ConsumerProcess, two: ConsumerProcess, group: s
     assert guardian.net_connections("inet") == []
     assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
     one.kill()
-    # Long before the end of the session.
+    # This is long before the end of the session.
     two.settled(12, SOONER_THAN_A_SESSION_S)
     wait_until(lambda: has_ended(guardian), "the guardian's end")
     (line,) = one.guardian_lines()

@@ -52,7 +52,7 @@ def topic(broker: Broker) -> str:
 
 
 def allow_reading(broker: Broker, group: str, topic: str) -> None:
-    """Allow READ on both, and with it DESCRIBE, and nothing else on them."""
+    """Allow READ on the group and the topic, which includes DESCRIBE, and no other operation on them."""
     allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
     allow(broker.bootstrap_servers, ResourceType.TOPIC, topic, AclOperation.READ)
 

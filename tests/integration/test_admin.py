@@ -178,7 +178,7 @@ def test_describe_empty_group_returns_committed_offsets(broker: Broker) -> None:
     ]
     commit(broker, name, Partition(gone, 0, 1))
     delete_topic(broker.bootstrap_servers, gone)
-    # The coordinator forgets such offsets by and by: until then they are shown without an end.
+    # The coordinator removes such offsets later; until then they are reported without an end offset.
     assert admin(broker).describe(name).lag == 8
 
 
@@ -331,10 +331,10 @@ def test_missing_acl_is_named_in_the_error(broker_pool: RunBrokers) -> None:
     unread = refusal_of(lambda: admin(broker).remove_members(no_read, instance_ids=["i"]))
     assert "the ACL operation READ on the group" in unread
     assert "DESCRIBE on every topic" in refusal_of(lambda: admin(broker).describe(no_topic))
-    # The right to remove is on the group: it works, and says what it could not know.
+    # The removal needs an operation on the group only, so it succeeds; its message reports the refused description.
     (removal,) = admin(broker).remove_members(no_topic, instance_ids=["i"])
     assert (removal.outcome, removal.member) == (REMOVED, None)
     assert "describing the group is not allowed" in removal.message
-    # Of a classic group the coordinator tells everything but what was committed, and that without a word.
+    # For a classic group the coordinator omits only the committed offsets, and reports no error.
     notes = {one.note for one in admin(broker).describe(classic).partitions}
     assert notes == {f"not authorized: allow the ACL operation DESCRIBE on topic {hidden}"}

@@ -189,7 +189,7 @@ def test_aio_methods_return_and_raise_what_confluent_kafka_does(quick_broker: Br
     produce(quick_broker.bootstrap_servers, topic, 10 * PARTITIONS)
     raw, ours = (run(all_verbs(kind, quick_broker, topic)) for kind in (RawAIOConsumer, AIOConsumer))
     assert ours[:-1] == raw[:-1]
-    # A second close is refused there; here it is what it is for `Consumer`.
+    # confluent-kafka refuses a second close; here it does nothing, as in `Consumer`.
     assert ours[-1] is None
 
 

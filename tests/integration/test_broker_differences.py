@@ -22,7 +22,7 @@ from tests.support.raw_requests import send
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Two members fill a group, and the assignor of 4.3 and 4.4 runs once a quarter of a minute.
+#: Two members fill a group, and the assignor of 4.3 and 4.4 runs every 15 seconds.
 LIMITS = {"group.consumer.max.size": "2", "group.consumer.assignment.interval.ms": "15000"}
 
 

@@ -91,7 +91,7 @@ def test_callbacks_may_seek_query_positions_and_commit(environment: Environment)
             moved = 4 if environment.is_eager else 2
             assert (positions, results) == ([20] * moved, [[11] * moved])
             assert first.notes.raised == []
-        # A member that closes while its group gathers cannot commit any more.
+        # A member that closes while its group rebalances cannot commit any more.
         first.settled(4)
     offsets = committed(environment.broker, group, topic, 4)
     assert sorted(offsets.values()) == [11] * 4
@@ -123,7 +123,7 @@ def long_callback(environment: Environment, which: str) -> Iterator[tuple[Worker
             assert is_in.wait(PATIENCE_S)
             until = monotonic() + 2 * _SESSION_S
             try:
-                # The second one polls meanwhile, which is when a wait looks again.
+                # The second member polls meanwhile; the condition is checked after each of its polls.
                 second.wait(lambda _: (first.consumer.membership().last_heartbeat_at or 0) > until, "two sessions")
             finally:
                 may_end.set()

@@ -100,7 +100,7 @@ def test_static_member_that_missed_a_generation_loses_partitions_but_keeps_its_i
     """After ILLEGAL_GENERATION a static member loses its partitions but keeps its id, as the group kept its place."""
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
     topic, group = environment.topic(6), unique("group")
-    # The group waits for its members no longer than they may go without polling.
+    # A rebalance waits for the joins of the members for max.poll.interval.ms at most.
     config: dict[str, Any] = {"max_poll_interval_ms": 6000}
     with Proxy(environment.bootstrap_servers) as proxy, environment.member(group, [topic], **config) as other:
         other.settled(6)
@@ -186,7 +186,7 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
             assert assignor.is_blocked.wait(PATIENCE_S)
             lease_until = consumer.membership().lease_until
             assert lease_until is not None
-            # Within the lease, records are handed out; from here on only its end can stop the next ones.
+            # Within the lease, records are returned; from here on only the end of the lease can stop the next records.
             while consumer.poll(0) is None and monotonic() < lease_until:
                 pass
             # The coordinator ends the session of the member, which does not send heartbeats.
@@ -197,7 +197,7 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
             assignor.may_return.set()
         while not lost:
             assert consumer.poll(0.05) is None
-        # Records that come sooner could all be the other member's.
+        # Records that are produced before the assignment could all go to the other member.
         while len(consumer.assignment()) != 2:
             consumer.poll(0.05)
         produce(environment.bootstrap_servers, topic, 400)

@@ -86,7 +86,7 @@ def starts(kind: Callable[..., AnyConsumer], config: dict[str, Any], topic: str,
     with closing(kind({**config, "group.id": unique("group")})) as consumer:
 
         def on_assign(given: AnyConsumer, partitions: list[Partition]) -> None:
-            # As confluent-kafka wants it under the protocol.
+            # The method that confluent-kafka requires under the protocol.
             assign = given.assign if is_eager else given.incremental_assign
             habit(given, sorted(partitions, key=lambda one: one.partition), assign)
 

@@ -55,7 +55,7 @@ def test_commit_of_a_missing_topic_or_partition_fails_before_the_timeout(
             "auto.offset.reset": "earliest",
             "on_commit": lambda error, partitions: outcomes.append((error, partitions)),
             "enable.auto.commit": False,
-            # A test that waits for it would time out after five minutes.
+            # A commit that waits for this timeout fails the test after five minutes.
             "socket.timeout.ms": 300_000,
         }
     )

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Lengths at which librdkafka's text, which has no end, is read together with the bytes after it in memory.
+#: Lengths at which librdkafka's text, which has no terminating zero, is read with the bytes after it in memory.
 LENGTHS = range(1, 65)
 TEXTS = ["größer ✓", "дальше", "次", "\U0001f409", "é" * 12]
 

@@ -58,7 +58,7 @@ def test_interrupted_reset_does_not_move_the_position_of_a_newly_assigned_offset
     for _ in range(_COUNT):
         produce(kafka.bootstrap_servers, topic, 1)
     group = {"group.id": unique("group")}
-    # Record by record, so that most are still to be fetched when the timer comes.
+    # Few records per fetch, so that most of them are still to be fetched when the timer expires.
     slow = {"queued.min.messages": 3, "fetch.message.max.bytes": 100}
     with (
         Proxy(kafka.bootstrap_servers) as network,
@@ -82,7 +82,7 @@ def test_interrupted_reset_does_not_move_the_position_of_a_newly_assigned_offset
 
 def cut_short(consumer: Confluent | Consumer, network: Proxy, topic: str, start: int = _GONE) -> None:
     """Assign the partition so that its offset must be looked up, and assign it again during the lookup."""
-    # It knows the partition's leader then, and asks at once.
+    # After this request the consumer knows the partition's leader, and looks up the offset at once.
     consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)
     network.hold_from(LIST_OFFSETS)
     consumer.assign([TopicPartition(topic, 0, start)])

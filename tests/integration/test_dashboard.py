@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 #: Rates need several scrapes of each series, from a Prometheus that has just been started.
 SCRAPED_S = 90.0
-#: What Grafana puts in the place of its variables.
+#: The values that Grafana substitutes for its variables.
 VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$group": ".*"}
 
 
@@ -86,7 +86,7 @@ def test_each_dashboard_query_returns_a_number(kafka: Broker, process: Process) 
             for _ in range(20):
                 for member in polled:
                     member.poll(0.02)
-            # What happened before the first scrape is no increase.
+            # Rates do not count events before the first scrape.
             if server.numbers('sum(kafka_consumer_assigned_partitions{client_id=~"member-.*"}) == 4'):
                 polled[:] = [first, second]
 

@@ -217,7 +217,7 @@ def test_replay_with_filter_leaves_the_others_for_later(environment: Environment
 
 
 def test_dead_letters_of_one_record_put_it_back_once(environment: Environment) -> None:
-    """A record has several dead letters after a kill; the others are replayed without a record."""
+    """After a kill a record can have several dead letters: one of them puts it back, the others are duplicates."""
     environment.fail(3)
     environment.fail(4, KeyError("again"), first=0)
     report = environment.replay()

@@ -42,10 +42,10 @@ def scale_to_three_and_back(polled_group: PolledGroup) -> None:
 def calls_in(
     kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[PolledGroup], None], **settings: str
 ) -> Calls:
-    """Return the calls of each member's callbacks in a scene, without those for no partition.
+    """Return the calls of each member's callbacks in a scene, without calls that have no partition.
 
-    A member of the consumer protocol is in its group before others have given up anything for it, and its first
-    assignment is empty then.
+    A member of the consumer protocol is in its group before other members have released partitions for it, so its first
+    assignment can be empty.
     """
     dotted = {key.replace("_", "."): value for key, value in settings.items()}
     with closing(PolledGroup(kind, broker, topic, dotted)) as polled_group:
@@ -96,7 +96,7 @@ def test_rebalance_callbacks_eager_gives_eager_callbacks_with_each_protocol(brok
         keys["partition_assignment_strategy"] = "cooperative-sticky"
     calls = numbers(calls_in(Consumer, broker, topic, scale_out_and_in, **keys))
     assert calls["a"][:2] == [("assign", 6), ("revoke", 6)]
-    # A cooperative group gathers twice: b's share is given up first, and what stays is assigned.
+    # A cooperative group rebalances twice: first b's share is revoked, then the retained partitions are assigned.
     assert set(calls["a"][2:]) == {("assign", 3), ("revoke", 3), ("assign", 6), ("revoke", 6)}
 
 

@@ -45,7 +45,7 @@ class Shown:
 
     @classmethod
     def by(cls, consumer: Consumer, topic: str) -> Shown:
-        """Read it from this consumer."""
+        """Read the values from this consumer."""
         view = consumer.membership()
         return cls(
             generation=consumer.generation(),
@@ -113,7 +113,7 @@ def test_replaced_member_has_no_epoch_from_its_fatal_error_on(broker: Broker, pr
             newer.settled(2)
             next_error_of_poll(holder)
             assert Shown.by(holder, topic) == OUT
-            # A heartbeat between the holder's release and the newcomer's join has it lose everything before that.
+            # A heartbeat between the holder's release and the newcomer's join causes on_lost before the error.
             holder.poll(0)
             assert (Shown.by(holder, topic), lost) == (OUT, [OUT])
             assert refused in ([KafkaError._FATAL], [ASSIGNMENT_LOST_CODE])

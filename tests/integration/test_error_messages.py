@@ -170,7 +170,7 @@ class ShownError:
             fatal=error.fatal(),
             retriable=error.retriable(),
             names_topic=message.topic() == topic,
-            partition=min(message.partition() or 0, 0),  # which partition is chance
+            partition=min(message.partition() or 0, 0),  # the partition differs between runs
             offset=message.offset(),
         )
 
@@ -185,14 +185,14 @@ _FENCED = ShownError(code=E.FENCED_INSTANCE_ID, fatal=True)
 _HELD = ShownError(code=E.UNRELEASED_INSTANCE_ID, fatal=True)
 _NO_GROUP = ShownError(code=E.GROUP_AUTHORIZATION_FAILED)
 _NO_TOPIC = ShownError(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
-#: librdkafka's has the error's code as its offset, and does not say which topic.
+#: Under the consumer protocol, librdkafka's message has the error's code as its offset, and no topic.
 _NO_TOPIC_848 = ShownError(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
 _MISSING = ShownError(code=E.UNKNOWN_TOPIC_OR_PART, names_topic=True)
 
-#: Of a group's members, in the classic protocol and in the consumer protocol.
+#: The broker settings that limit a group's members, in the classic protocol and in the consumer protocol.
 _LIMITS = ("group.max.size", "group.consumer.max.size")
 
-#: What happens, under which protocol; what confluent-kafka's first message says, and what ours does.
+#: The cause, the protocol, confluent-kafka's first message with an error, and this package's.
 MESSAGES: dict[str, tuple[Provocation, str, ShownError, ShownError]] = {
     "end of partition, classic": (ends, "classic", _EOF, _EOF),
     "end of partition, consumer": (ends, "consumer", _EOF, _EOF),
@@ -269,7 +269,7 @@ class Outcome:
 
     code: int | None = None
     fatal: bool = False
-    #: Whether it is a `FatalGroupError` beside the `KafkaException`.
+    #: Whether the `KafkaException` is also a `FatalGroupError`.
     ends: bool = False
     on_commit: tuple[int, ...] = ()
 
@@ -277,11 +277,11 @@ class Outcome:
 _RAISES, _FATALLY = Outcome(code=E._FATAL), Outcome(code=E._FATAL, fatal=True, ends=True)
 _FINE, _STATE = Outcome(), Outcome(code=E._STATE)
 
-#: What a call of a fenced member does: confluent-kafka's, and ours.
+#: Each call of a fenced member with its outcomes: confluent-kafka's, and this package's.
 CALLS: dict[str, tuple[Callable[[AnyConsumer, list[TopicPartition]], object], Outcome, Outcome]] = {
     "commit, synchronous": (lambda c, at: c.commit(offsets=at, asynchronous=False), _RAISES, _FATALLY),
     "commit of what is consumed": (lambda c, _: c.commit(asynchronous=False), _RAISES, _FATALLY),
-    # Reported by the next polls there, at once here.
+    # confluent-kafka reports the error in the next polls; this package raises it at once.
     "commit, asynchronous": (lambda c, at: c.commit(offsets=at), Outcome(on_commit=(E._FATAL,)), _FATALLY),
     "subscribe": (lambda c, at: c.subscribe([at[0].topic]), _RAISES, _FATALLY),
     "unsubscribe": (lambda c, _: c.unsubscribe(), _RAISES, _FINE),
@@ -294,7 +294,7 @@ CALLS: dict[str, tuple[Callable[[AnyConsumer, list[TopicPartition]], object], Ou
 
 
 def outcome(at: Scene, call: Callable[[], object], polls: Callable[[], object] | None) -> Outcome:
-    """The outcome of the call; `polls` if a poll reports it."""
+    """Return the outcome of the call; with `polls`, the later polls report it."""
     at.commits.clear()
     try:
         call()

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 LOOP, PROCESSOR = "examples/exactly_once.py", "examples/processor_exactly_once.py"
 PARTITIONS, WORKERS = 6, 3
-#: In one transaction.
+#: The number of records in one transaction.
 BATCH = 10
 #: A killed worker leaves a transaction, which blocks readers until the brokers end it.
 TRANSACTION_ENDS_S = 120.0
@@ -158,7 +158,7 @@ class Crew:
         return Counter(message.value() for message in read_committed(self.servers, self.out))
 
     def final_results(self) -> Counter[bytes | None]:
-        """The same when no transaction is open."""
+        """Wait until no transaction is open, and return the results."""
         wait_for_end_of_transactions(self.servers, self.out)
         return self.results()
 
@@ -231,7 +231,7 @@ def test_stopped_worker_cannot_commit_its_transaction_after_it_was_replaced(
     assert crew.results() != crew.expected()
     zombie.process.send_signal(signal.SIGCONT)
     wait_until(lambda: bool(zombie.refusals), "the refusal", TRANSACTION_ENDS_S)
-    # It is a member again, and works.
+    # The stopped worker is a member again, and works.
     crew.produce(100)
     crew.wait_for_the_end()
     for worker in (zombie, other):

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 class Shards:
-    """A member and the shards that its callbacks say it owns."""
+    """A member and the shards that it owns according to its callbacks."""
 
     def __init__(self, environment: Environment, group: str, topic: str, **config: object) -> None:
         given = {key.replace("_", "."): value for key, value in {**environment.mode, **config}.items()}
@@ -180,7 +180,7 @@ def test_hand_over_prepares_the_successor_and_moves_no_other_shard(environment: 
 
 
 def _live_until_killed(config: dict[str, object], topic: str, instance_ids: tuple[str, ...]) -> None:
-    """In a process of its own: members on one shared thread, which record who owns each shard."""
+    """Poll members on one shared thread, in a separate process; each commits its name as the owner of its shards."""
 
     def note(name: str) -> Callable[[GroupMember, list[Partition]], object]:
         return lambda member, partitions: (
@@ -215,7 +215,7 @@ def test_killed_process_with_members_is_replaced_by_instance_id_and_by_its_sessi
         stack.callback(process.kill)
 
         def owners() -> dict[int, str]:
-            """Who recorded that it owns a shard which the survivor does not own."""
+            """Return the committed owner of each shard that the survivor does not own."""
             found = survivor.member.committed([Partition(topic, number) for number in range(6)], PATIENCE_S)
             return {
                 one.partition: one.metadata for one in found if one.metadata and one.partition not in survivor.owned

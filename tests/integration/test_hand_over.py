@@ -32,7 +32,7 @@ KEYS = 6
 
 
 def test_waiting_member_describes_its_group_and_joins_when_the_id_is_released(broker: Broker) -> None:
-    """Brokers log refused joins, so the first one is the only one; no record is lost or handed out twice."""
+    """A waiting member joins only once, because brokers log refused joins; no record is lost or returned twice."""
     servers, group = broker.bootstrap_servers, unique("group")
     topic = create_topic(servers, unique("topic"), 4)
     with ExitStack() as stack:
@@ -196,7 +196,7 @@ def test_asyncio_consumer_hands_over_to_a_new_process(kafka: Broker) -> None:
 
 
 def test_waiting_member_is_connected_to_every_leader(broker_pool: RunBrokers) -> None:
-    """Librdkafka alone would connect to a leader only after the assignment; nothing is fetched before."""
+    """Librdkafka alone would connect to a leader only after the assignment; a waiting member fetches nothing."""
     with broker_pool.own(NEWEST, nodes=NODES) as broker, ExitStack() as stack:
         servers, group = broker.bootstrap_servers, unique("group")
         topic = create_topic(servers, unique("topic"), 2 * NODES)

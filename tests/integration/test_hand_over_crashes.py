@@ -72,7 +72,7 @@ class Crash:
         return cls(group=group, old=old, other=other, owned=owned, calls=calls, epoch=group.describe().epoch)
 
     def assert_continued_by(self, new: Victim) -> None:
-        """The successor has the id, all records were delivered, and the other member did not notice."""
+        """Check that the successor has the id, all records were delivered, and the other member saw no change."""
         assert new.settled(6) == self.owned
         self.old.ended()
         self.group.produce()
@@ -155,7 +155,7 @@ def test_third_process_joins_if_predecessor_and_successor_are_killed(group: Grou
     crash.assert_continued_by(group.victim(**HAND_OVER))
 
 
-# ---- another member than the asked one ends --------------------------------------------------------------------------
+# ---- a member ends that the successor did not choose -----------------------------------------------------------------
 
 
 class Pods:
@@ -173,12 +173,12 @@ class Pods:
         return self._stack.enter_context(Worker(self._servers, self._group, [self._topic], on_call, **POOL))
 
     def order(self, partitions: list[Partition]) -> None:
-        """The owner of these partitions is the predecessor."""
+        """Make the owner of these partitions the predecessor."""
         if {(p.topic, p.partition) for p in partitions} != self.old.owned:
             self.old, self.other = self.other, self.old
 
     def check(self, *holders: Worker) -> None:
-        """These members hold everything, and each record is delivered once."""
+        """Check that these members own all partitions, and that each record is delivered once."""
         produce(self._servers, self._topic, 100)
         for one in holders:
             one.settled(2)
@@ -189,7 +189,7 @@ class Pods:
 
 @pytest.fixture
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member that leaves an id to a successor does so without end."""
+    """A member reserves an id for a successor without a time limit."""
     monkeypatch.setattr(hand_over, "RESERVED_S", FOREVER_S)
     monkeypatch.setattr(reservations, "RESERVED_S", FOREVER_S)
     monkeypatch.setattr(reservations, "RESERVED_FOR_OTHERS_S", FOREVER_S)
@@ -237,7 +237,7 @@ def test_predecessor_takes_its_id_again_if_its_successor_joined_elsewhere(kafka:
 
 @pytest.mark.usefixtures("without_patience")
 def test_predecessor_takes_the_id_of_a_member_that_ends(kafka: Broker) -> None:
-    """It has handed its own id over, and no other successor requested the second one."""
+    """The predecessor has handed over its own id, and no other successor requested the id that becomes free."""
     with ExitStack() as stack:
         pods = Pods(kafka, stack)
         new = pods.start(lambda call, _, partitions: pods.order(partitions) if call == "warm" else None)
@@ -280,7 +280,7 @@ def test_successor_joins_if_its_predecessor_exceeds_the_drain_timeout(kafka: Bro
         new.settled(2)
         goes_on.set()
         old.thaw()
-        # After on_revoke nothing is left to lose.
+        # After on_revoke no partition is left for on_lost.
         last = "lost" if stalls == "poll loop" else "revoke"
         old.wait(lambda w: len(w.notes.errors) == 2 and w.notes.calls[-1][0] == last, f"its errors and on_{last}")
         assert [one.code() for one in old.notes.errors] == [

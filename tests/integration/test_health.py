@@ -32,7 +32,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def topic(kafka: Broker) -> str:
-    """With one partition."""
+    """A topic with one partition."""
     return create_topic(kafka.bootstrap_servers, unique("health"), 1)
 
 
@@ -325,7 +325,7 @@ def test_health_of_a_silent_fetch_connection_is_unreachable_without_a_restart(
         produce(kafka.bootstrap_servers, topic, 10)
         found = health_until(
             consumer,
-            # The end of the partition is looked up apart from the silence, sooner or later than it is noticed.
+            # The lookup of the partition's end is independent of the verdict, and either can come first.
             lambda health: health.verdict is V.UNREACHABLE and of(health, topic).lag == 10,
             "unreachable, with a lag of 10",
             lambda: consumer.poll(0.05),

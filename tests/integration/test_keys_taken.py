@@ -128,7 +128,7 @@ def test_connection_keys_let_a_member_read_and_commit(kafka: Broker, protocol: s
             consumer.subscribe([topic])
             message = consumer.poll(PATIENCE_S)
             assert message is not None
-            # Nothing comes meanwhile, and no connection is used but for heartbeats and fetches.
+            # No record arrives meanwhile, and only heartbeats and fetches use a connection.
             assert consumer.poll(1.0) is None
             (committed,) = consumer.commit(asynchronous=False)
             answers.append((message.error(), message.value(), committed.offset, committed.error))

@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "kubernetes"
-#: Of the manifest's periods: a second between two liveness probes.
+#: Multiplies the manifest's periods: one second passes between two liveness probes.
 FACTOR = 0.1
 
 
 def container(manifest: str) -> Mapping[str, Any]:
-    """The container of one of its pods."""
+    """Return the container of the pods in this manifest."""
     (found,) = (one for one in resources(EXAMPLE / f"{manifest}.yaml") if "template" in one["spec"])
     (one,) = found["spec"]["template"]["spec"]["containers"]
     return dict(one)
@@ -50,7 +50,7 @@ class Namespace:
         self._container = container(manifest)
 
     def pod(self, number: int = 0, factor: float = FACTOR, files: Path = EXAMPLE, **config: str) -> Kubelet:
-        """Start one of its pods with further settings."""
+        """Start a pod of this workload with additional settings."""
         name = f"orders-{number}"
         environment = {
             "TOPIC": self.topic,
@@ -84,7 +84,7 @@ class Namespace:
         return len(shares) == members and all(len(share) == 2 for share in shares.values())
 
     def has_handled_all(self) -> bool:
-        """Whether everything that was produced is committed."""
+        """Whether the group has committed all produced records."""
         return GroupAdmin({"bootstrap.servers": self.servers}).describe(self.group).lag == 0
 
 
@@ -95,7 +95,7 @@ def namespace(kafka: Broker, tmp_path: Path) -> Callable[..., Namespace]:
 
 
 def assert_live(pod: Kubelet) -> None:
-    """It was never restarted, and no liveness probe failed."""
+    """Check that the pod was never restarted, and that no liveness probe failed."""
     assert pod.restarts == []
     assert {one.status for one in pod.of(LIVENESS)} <= {200, None}, pod.of(LIVENESS)
 
@@ -198,7 +198,7 @@ def test_open_transaction_makes_the_pod_unready_without_a_restart(namespace: Cal
 def test_fenced_pod_stays_unready_without_a_restart(namespace: Callable[..., Namespace]) -> None:
     """The membership has ended permanently.
 
-    A restart would take the place back in turns, so the pod stays live but not ready.
+    After a restart the two holders would fence each other in turns, so the pod stays live but not ready.
     """
     here = namespace("statefulset")
     with here.pod() as pod:
@@ -341,6 +341,6 @@ def wait_ready(pods: Sequence[Kubelet]) -> None:
 
 
 def assert_stayed_ready(pod: Kubelet) -> None:
-    """It stayed ready from the first time that it was."""
+    """Check that the pod stayed ready after it had become ready."""
     states = [one.status for one in pod.of(READINESS)]
     assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)

@@ -54,7 +54,7 @@ class HandedOver:
         return len(self.late.assignment()) == len(self.owner.assignment()) == 1
 
     def commit_late(self, *partitions: int) -> list[Partition]:
-        """Commit offset 3 of the partition that was given up, or of these; as a worker does that ends late."""
+        """Commit offset 3 of the revoked partition, or of these partitions, as a worker does that finishes late."""
         numbers = partitions or (self.partition.partition,)
         return self.late.commit(offsets=[Partition(self.topic, one, 3) for one in numbers], asynchronous=False) or []
 

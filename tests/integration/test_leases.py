@@ -80,7 +80,7 @@ def test_token_grows_with_each_owner_of_a_partition(kafka: Broker, protocol: str
 
 
 def test_token_grows_with_each_process_that_continues_under_one_instance_id(kafka: Broker) -> None:
-    """The place is left, taken over, left, and handed over; the epoch alone would stay each time.
+    """Each process gets the place after a leave, by a takeover or by a hand-over; the epoch alone would not change.
 
     The other member keeps its partitions.
     """
@@ -142,7 +142,7 @@ def test_token_grows_when_a_partition_moves_to_a_living_member(kafka: Broker, pr
 
 
 def last_and_first_record(old: Consumer, new: Consumer) -> tuple[float, float]:
-    """Poll both until `new` has a record; return the time of the last record of `old` (0: none) and of that one.
+    """Poll both until `new` has a record; return the times of `old`'s last record (0: none) and of that record.
 
     `old` polls slowly, so that it still has records when its session ends, and returns none of them later.
     """

@@ -173,7 +173,7 @@ def test_on_event_reports_a_cut_network_although_a_callback_blocks(kafka: Broker
 
 
 def test_unclosed_consumer_is_collected_although_its_event_callback_refers_to_it(kafka: Broker) -> None:
-    """Its threads keep neither alive. Without a close it is collected, and its place ends with its session."""
+    """Its threads keep neither consumer nor callback alive. The place of an unclosed consumer ends with its session."""
     topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
 
     def dropped() -> weakref.ref[Consumer]:
@@ -190,7 +190,7 @@ def test_unclosed_consumer_is_collected_although_its_event_callback_refers_to_it
         return weakref.ref(consumer)
 
     gone = dropped()
-    # A thread may be on its way out of a call.
+    # A thread may still be returning from a call.
     wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
 
 

@@ -20,7 +20,7 @@ from tests.support.waiting import PROCESS_S, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
-#: Joins, polls until a heartbeat was sent after the assignment, and leaves; `{module}` is whose consumer it is.
+#: Joins, polls until a heartbeat was sent after the assignment, and leaves; `{module}` has the consumer's class.
 PROGRAM = """
 import sys
 from {module} import Consumer

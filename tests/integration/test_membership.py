@@ -38,7 +38,7 @@ def test_first_member_owns_everything_and_reads_every_record(environment: Enviro
         worker.wait(lambda w: len(w.notes.records) == 600, "600 records")
         worker.settled(12)
         states = [t.new for t in worker.consumer.membership().transitions]
-        # A classic member acknowledges nothing: by its next JoinGroup it says what it has.
+        # A classic member sends no acknowledgement: its next JoinGroup reports its partitions.
         acknowledges = [] if environment.is_classic else [MemberState.ACK]
         assert states[:4] == [MemberState.JOINING, MemberState.RECONCILE, *acknowledges, MemberState.STABLE]
         assert worker.notes.named("assign") == [tuple((topic, p) for p in range(12))]
@@ -138,7 +138,7 @@ def test_closed_static_member_returns_to_its_partitions(environment: Environment
         with environment.member(group, [topic], group_instance_id="a") as again:
             again.settled(6)
             assert again.owned == owned
-        # A leader that comes back may gather a cooperative group once more; nothing moves then.
+        # A returning leader may cause one more rebalance of a cooperative group, in which no partition moves.
         assert [call for call in stays.notes.calls if call[1]] == [call for call in before if call[1]]
 
 

@@ -101,7 +101,7 @@ def test_metrics_time_the_joins_and_syncs_of_a_classic_member(kafka: Broker, mak
     topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 2)
     consumer = make(group_protocol="classic")
     consumer.subscribe([topic])
-    # The rebalance ends when the member has learned that on_assign is over, which is after the assignment is there.
+    # The rebalance ends when the member receives the end of on_assign, which is later than the assignment.
     polled_until(lambda: consumer.membership().state.value == "STABLE", consumer)
     exported = {name.name: value for name, value in java_metrics(consumer.metrics()).items()}
     assert (exported["join-total"], exported["sync-total"]) == (1.0, 1.0)

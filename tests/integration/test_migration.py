@@ -41,7 +41,7 @@ CLASSIC, CONSUMER = GroupProtocol.CLASSIC, GroupProtocol.CONSUMER
 #: Until the coordinator notices a death, if no process leaves on the dead member's behalf.
 _SHORT_SESSION_MS = 6_000
 _MOVES = ("assigned", "revoked", "lost")
-#: librdkafka tells its application when a conversion overtakes its JoinGroup; it rejoins automatically.
+#: librdkafka reports this error if a conversion interrupts its JoinGroup; it rejoins automatically.
 _OVERTAKEN = "JoinGroup failed: Broker: Group rebalance in progress"
 
 
@@ -72,10 +72,10 @@ class Kind:
 OURS_EAGER = Kind(client=Client.OURS, strategies=(Strategy.RANGE,))
 OURS_COOPERATIVE = Kind(client=Client.OURS, strategies=(Strategy.COOPERATIVE_STICKY,))
 OURS = Kind(client=Client.OURS, protocol="consumer")
-#: Nothing is configured.
+#: This package's defaults.
 OURS_AUTO = Kind(client=Client.OURS, protocol="auto")
 CONFLUENT_RANGE = Kind(client=Client.CONFLUENT, strategies=(Strategy.RANGE,))
-#: What confluent-kafka does where nothing is configured.
+#: confluent-kafka's defaults.
 CONFLUENT_DEFAULT = Kind(client=Client.CONFLUENT, strategies=(Strategy.RANGE, Strategy.ROUNDROBIN))
 CONFLUENT_COOPERATIVE = Kind(client=Client.CONFLUENT, strategies=(Strategy.COOPERATIVE_STICKY,))
 CONFLUENT = Kind(client=Client.CONFLUENT, protocol="consumer")
@@ -96,7 +96,7 @@ class Migration:
         """The current members."""
         return list(self.mixed_group.members)
 
-    # ---- who comes and goes ----
+    # ---- joins and leaves ----
 
     def join(self, kind: Kind, instance_id: str | None = None, session_timeout_ms: int = 10_000) -> Partner:
         """Start a member."""
@@ -127,7 +127,7 @@ class Migration:
         self.mixed_group.kill(member)
         assert {partition for partition, _ in uncommitted(member.account)} == owned
 
-    # ---- what the group is ----
+    # ---- the group's state ----
 
     def group(self) -> GroupDescription:
         """The group as its coordinator describes it."""
@@ -141,7 +141,7 @@ class Migration:
     def settled(self, protocol: GroupProtocol) -> None:
         """Wait until each partition has one owner, the group is of this type, and our members' views agree."""
         self.mixed_group.settled()
-        # A member whose session ended on a busy machine owns its partitions until it learns that, and joins again.
+        # A member whose session ended on a busy machine owns its partitions until it is fenced; then it rejoins.
         group = wait_until(self._complete_group, "each member in the description of the group", seen=self.group)
         assert group.protocol is protocol, str(self.mixed_group)
         described = {member.client_id: member for member in group.members}
@@ -150,23 +150,21 @@ class Migration:
             member = described[partner.life.client_id]
             assert partner.life.protocol in ("auto", member.protocol.value)
             if partner.life.client is Client.OURS:
-                # A static member is replaced without a rebalance: the others do not learn the new type of the group.
+                # Static members are replaced without a rebalance, so the others may not know the new type of the group.
                 is_told = partner.life.instance_id is None
                 tells = partial(_tells, group=group if is_told else None, member=member)
                 partner.wait(tells, f"a view of {member}")
                 ours.append(partner)
         if protocol is CLASSIC:
-            # A member tells what it was assigned, then reads, and tells its view after that.
+            # A member reports its assignment first, then reads records, and reports its view after that.
             self.mixed_group.wait(lambda: _are_level(ours), "views of one generation")
 
-    # ---- the books ----
+    # ---- the records ----
 
     def finish(self) -> dict[str, Counter[tuple[int, int]]]:
-        """End the load and check the records.
+        """End the load and check the records: exactly the uncommitted records of members were repeated.
 
-        The arguments name the members that revoked, lost or died with uncommitted records.
-
-        Those records were repeated, and no others.
+        Return these records by client id, for the members that revoked, lost or died with uncommitted records.
         """
         self.mixed_group.everything_seen(self._writer.stop())
         self.mixed_group.check(allowed_error=_OVERTAKEN)
@@ -193,7 +191,7 @@ def _tells(account: Account, group: GroupDescription | None, member: MemberDescr
 
 
 def _are_level(members: Sequence[Partner]) -> bool:
-    """Whether the views have one generation or two: another round, in which no partition moves, may be in progress."""
+    """Whether the views' generations differ by one at most: a rebalance that moves no partition may be in progress."""
     generations = {view.generation or 0 for member in members if (view := member.account.view) is not None}
     return max(generations, default=0) - min(generations, default=0) <= 1
 
@@ -334,7 +332,7 @@ def test_replacing_confluent_kafka_with_default_settings_keeps_a_classic_group(
 def test_group_led_by_librdkafka_s_cooperative_sticky_is_converted_after_its_leave(
     converting: Broker, tmp_path: Path
 ) -> None:
-    """B24: librdkafka repeats its members' user data in the assignment, and the broker would not discard any.
+    """B24: librdkafka repeats its members' user data in the assignment, and the broker never discards user data.
 
     Our members join it as classic members; once one of them leads, the next one converts the group.
     """
@@ -354,7 +352,7 @@ def test_group_led_by_librdkafka_s_cooperative_sticky_is_converted_after_its_lea
         migration.join(OURS)
         migration.settled(CONSUMER)
         assert first.account.view.protocol == "classic"
-        # librdkafka's commits are refused while a cooperative group gathers, and it leaves them at that.
+        # While a cooperative group rebalances, librdkafka's commits are refused, and librdkafka does not repeat them.
         assert migration.finish().keys() <= {member.life.client_id for member in former}
 
 
@@ -392,7 +390,7 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
         for member in guests:
             member.wait(partial(_commits_after, count=len(member.account.reports)), "a commit that is taken")
         for _ in range(3):
-            # The rebalances overlap: the next one begins before this one is over.
+            # The rebalances overlap: each begins before the previous one has ended.
             temporary = migration.join(OURS)
             temporary.wait(lambda a: a.view is not None and bool(a.view.generation), "its epoch")
             migration.mixed_group.leave(temporary)

@@ -14,7 +14,7 @@ from tests.support.partners.life import STRATEGIES, Client, Strategy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Who is alone in the group when the others come, and so leads first; then the order is the coordinator's.
+#: The client that is alone in the group when the others join, and so leads first. The coordinator elects the next ones.
 FIRST = {
     Strategy.RANGE: Client.CONFLUENT,
     Strategy.ROUNDROBIN: Client.OURS,
@@ -30,7 +30,7 @@ def cast_of(strategy: Strategy) -> list[Client]:
 
 
 def is_visited(mixed_group: MixedGroup, strategy: Strategy) -> None:
-    """Another member joins and leaves: the leader makes others revoke a part of their partitions and keep the rest."""
+    """Let another member join and leave: the leader makes others revoke some of their partitions and keep the rest."""
     leader = mixed_group.leader()
     guest = mixed_group.join(Client.CONFLUENT, strategy)
     mixed_group.settled()

@@ -91,7 +91,7 @@ def started(
 
 @pytest.fixture
 def identity(started: Identity) -> Identity:
-    """Both, with a provider that behaves well and has had no requests."""
+    """The provider and the broker; the provider works normally and has received no request."""
     provider = started.provider
     provider.start()  # a test may have failed while it was stopped
     provider.requests.clear()
@@ -146,13 +146,13 @@ def test_token_is_renewed_before_it_expires_without_a_state_change(identity: Ide
         worker.wait(lambda w: len(w.notes.records) == 8, "records after the renewals")
         assert worker.consumer.membership().transitions == before
     times = [request.at for request in identity.provider.requests]
-    # Never sooner, however many connections there are.
+    # No token is requested sooner, however many connections there are.
     assert all(later - sooner > 0.4 * SHORT_S for sooner, later in pairwise(times))
 
 
 def test_member_outlives_an_outage_of_the_provider(identity: Identity) -> None:
     """The last token stays in use; `error_cb` receives the reason, and the next token is fetched after the outage."""
-    # Renewed after 60 to 80 % of it; what is left has to be enough for a busy machine.
+    # A token is renewed after 60 to 80 % of its lifetime; the rest has to be long enough for a busy machine.
     identity.provider.lifetime_s = 50.0
     topic = identity.topic()
     errors: list[KafkaError] = []

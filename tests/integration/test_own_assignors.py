@@ -25,7 +25,7 @@ def by_rank(workers: list[Worker]) -> list[set[int]]:
     return [{partition for _, partition in worker.owned} for worker in ranked]
 
 
-#: What three members get of twelve partitions.
+#: The partitions of each of three members that share twelve.
 INTERLEAVED = [set(range(rank, 12, 3)) for rank in range(3)]
 CONTIGUOUS = [set(range(4 * rank, 4 * rank + 4)) for rank in range(3)]
 
@@ -107,7 +107,7 @@ def test_group_changes_its_assignor_by_two_rolling_restarts(environment: Environ
 
 
 def is_told(worker: Worker) -> bool:
-    """Whether it ended because of its assignor's error."""
+    """Whether the member ended because of its assignor's error."""
     return worker.state is MemberState.FATAL and bool(worker.notes.errors)
 
 

@@ -82,7 +82,7 @@ def test_consumer_protocol_sends_patterns_to_the_broker_unchanged(kafka: Broker,
 
 
 def test_pattern_that_only_re2j_accepts_is_sent_to_the_broker(kafka: Broker, prefix: str) -> None:
-    """A pattern that librdkafka refuses under both protocols is sent; the broker matches whole names by them."""
+    """A pattern that librdkafka refuses under both protocols is sent; the broker matches whole names."""
     topics = [f"^{prefix}-D(?i)|^{prefix}-(?i)D"]
     for protocol in ("classic", "consumer"):
         with pytest.raises(KafkaException):
@@ -114,9 +114,9 @@ def test_topic_blacklist_excludes_the_topics_that_librdkafka_excludes(kafka: Bro
 
 
 def test_blacklisted_names_are_not_sent_to_the_broker(kafka: Broker, prefix: str) -> None:
-    """With group.protocol=consumer, librdkafka leaves them with the group, where no member reads them.
+    """With group.protocol=consumer, librdkafka subscribes to blacklisted names also, and no member reads them.
 
-    Ours subscribes to the rest.
+    This package's consumer subscribes only to the other names.
     """
     config = {"group_protocol": "consumer", "topic_blacklist": f"{prefix}-1$"}
     topics = [f"{prefix}-1", f"{prefix}-2"]

@@ -127,7 +127,7 @@ def test_revocation_waits_for_running_handlers_and_commits_them(broker: Broker) 
 
 
 def test_handler_that_outlasts_the_drain_is_disowned(broker: Broker) -> None:
-    """After drain.timeout.ms the partition moves; the old handler learns it, and its result is not committed."""
+    """After drain.timeout.ms the partition moves: `is_current` is false, and the handler's result is not committed."""
     topic, group = create_topic(broker.bootstrap_servers, unique("t"), 2), unique("g")
     produce(broker.bootstrap_servers, topic, [("a", "0"), ("b", "1")])
     first, second = Handled(), Handled()
@@ -320,7 +320,7 @@ def test_processor_without_a_run_can_be_closed() -> None:
 
 
 def test_long_job_can_end_early_when_its_partition_is_given_up(broker: Broker) -> None:
-    """`is_ending` tells a running handler of a stop; if it raises then, its record stays for the next owner."""
+    """`is_ending` shows a running handler the stop; if the handler raises then, its record stays for the next owner."""
     topic, group = create_topic(broker.bootstrap_servers, unique("t")), unique("g")
     produce(broker.bootstrap_servers, topic, [("a", "0")])
     began = threading.Event()

@@ -98,7 +98,7 @@ class Crew:
         self.reads_metadata, self.kind, self.config = reads_metadata, kind, config
         self.workers: list[Worker] = []
         self.kills: dict[int, Kill] = {}
-        #: By key, the records in their order.
+        #: The records of each key in their order.
         self.records: defaultdict[int, list[Place]] = defaultdict(list)
         self.count = 0
         #: How many records were finished beyond the committed offsets at the kills.
@@ -244,9 +244,9 @@ def held() -> Iterator[ExitStack]:
 
 
 def ended_at_random(crew: Crew, records: int, kills: int, *, is_static: bool) -> Account:
-    """Process these records with workers that are ended and replaced at random; what became of the records.
+    """Process these records with workers that are ended and replaced at random; return their account.
 
-    As many workers as are killed, halved, are stopped with SIGTERM.
+    Half as many workers as are killed are stopped with SIGTERM.
     """
     chance = random.Random(seed_for("processor kills"))  # noqa: S311 - which worker is ended when, and how
     crew.produce(records, chance)

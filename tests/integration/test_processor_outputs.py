@@ -48,7 +48,7 @@ class Place:
         return sorted(value_of(message) for message in read_committed(self.servers, topic))
 
     def finally_written(self, topic: str) -> list[str]:
-        """The same when no transaction is open."""
+        """Wait until no transaction is open, and return the written values."""
         wait_for_end_of_transactions(self.servers, topic)
         return self.written(topic)
 

@@ -48,7 +48,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def lines(log: pytest.LogCaptureFixture, words: str) -> list[str]:
-    """The messages that contain these words."""
+    """Return the messages that contain this text."""
     return [record.getMessage() for record in log.records if words in record.getMessage()]
 
 
@@ -114,7 +114,7 @@ def test_own_assignor_selects_the_classic_protocol(broker: Broker, log: pytest.L
     assert lines(log, "refused") == []
 
 
-# ---- where it is not ------------------------------------------------------------------------------------------------
+# ---- the consumer protocol, where it is not offered -----------------------------------------------------------------
 
 
 def test_broker_without_the_consumer_protocol_makes_classic_members(
@@ -146,7 +146,7 @@ def test_commits_and_assignments_before_the_first_poll_survive_the_fallback(old_
     group = unique("group")
     outcomes: list[object] = []
     settings = {"bootstrap.servers": old_style.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
-    # The automatic commit is on and not due: records that are polled on the way must not be committed.
+    # Automatic commits are on but not due: records that are polled before the member joins must not be committed.
     settings |= {"auto.commit.interval.ms": "600000"}
     consumer = Consumer(settings | {"on_commit": lambda error, _: outcomes.append(error)})
     try:
@@ -291,9 +291,9 @@ def test_empty_group_changes_its_type_under_every_policy(broker_pool: RunBrokers
     assert sum(committed(strict, group, topic, 2).values()) == seen
 
 
-#: A member of kafka-python with an assignor that tells each member a word beside its partitions. In a process of its
-#: own, because its import warns. It ends with the process that holds its stdin, and looks at its topic often, which may
-#: have had fewer partitions at first.
+#: A kafka-python member with an assignor that sends user data to each member. It has its own process, because its
+#: import warns, and ends with the process that holds its stdin. It refreshes its metadata often, because they may have
+#: fewer partitions at first.
 _TELLS = """
 import os, sys, threading
 from kafka import KafkaConsumer
@@ -326,7 +326,7 @@ def test_user_data_keeps_a_group_classic(broker: Broker) -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other, ExitStack() as at_the_end:
         at_the_end.callback(other.kill)
         assert other.stdout is not None
-        # It may hear of the topic's partitions one after the other.
+        # Its metadata may get the topic's partitions one after the other.
         assert b"4\n" in iter(other.stdout.readline, b"")
         with Worker(broker.bootstrap_servers, group, [topic], group_protocol="consumer") as worker:
             worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")

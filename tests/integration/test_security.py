@@ -253,14 +253,14 @@ def test_wrong_password_is_reported_and_corrected_by_set_sasl_credentials(
     wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
     with doors.member(way, unique("group"), topic, **wrong) as worker:
         wait_until(lambda: "rejected the credentials" in caplog.text, "the refusal in the log")
-        # The line is written by the thread that connects, a moment before its member knows.
+        # The thread that connects writes the line a moment before the member receives the error.
         worker.wait(lambda w: getattr(w.consumer.membership().last_error, "code", None) == 58, "the error in the view")
         assert worker.consumer.membership().state is MemberState.JOINING
         worker.wait(lambda _: bool(errors), "librdkafka's own word")
         worker.order(lambda consumer: consumer.set_sasl_credentials("alice", doors.made.users["alice"]))
         worker.wait(lambda w: len(w.notes.records) == 4, "the records")
         worker.settled(4)
-        # A new handle also has them.
+        # A new handle also uses the new credentials.
         worker.order(lambda consumer: consumer._use().fetcher.renew())
         produce(doors.broker.bootstrap_servers, topic, 4)
         worker.wait(lambda w: len(w.notes.records) == 8, "what came after the renewal")
@@ -272,7 +272,7 @@ def test_group_admin_with_a_wrong_password_fails_at_once(doors: Doors) -> None:
     """`GroupAdmin` does not retry until its timeout, because some brokers lock an account."""
     config = {**doors.config(Way.SCRAM_256), "sasl.password": "a-wrong-secret"}
     with pytest.raises(AuthenticationError, match="the broker rejected the credentials for SCRAM-SHA-256") as caught:
-        # The test would not live to see this one.
+        # The test would fail long before this timeout.
         GroupAdmin(config, timeout_s=NEVER_S).describe("any")
     assert "a-wrong-secret" not in str(caught.value)
 

@@ -33,7 +33,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 JOIN = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=60.0, topics=(TOPIC,), owned=NOTHING)
-#: What a node answers that is not, or not yet, a group's coordinator.
+#: The error codes of a node that is not, or not yet, the group's coordinator.
 NOT_YET = {code.NOT_COORDINATOR, code.COORDINATOR_NOT_AVAILABLE, code.COORDINATOR_LOAD_IN_PROGRESS}
 
 

@@ -27,7 +27,8 @@ from tests.support.versions import NEWEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SESSION_S = 12
-#: Of the session. With its pauses doubling from 0.1 s on a client tries after 6.3 s, and after 12.7 s.
+#: The part of the session without a network. With pauses that double from 0.1 s on, a client would try to connect after
+#: 6.3 s, and then after 12.7 s.
 CUT_S = 7.0
 CLASSIC_HEARTBEAT = 12
 BEATS = {"consumer": HEARTBEAT, "classic": CLASSIC_HEARTBEAT}

@@ -393,7 +393,7 @@ def test_unsubscribe_with_leave_removes_a_static_member(environment: Environment
 
 
 def _was_heard_since_it_settled(worker: Worker) -> bool:
-    """Whether a heartbeat was answered since it settled.
+    """Whether the member has received a heartbeat response since its last transition.
 
     A classic member cannot distinguish an earlier removal from a coordinator that moved and lost the member.
     """
@@ -405,9 +405,9 @@ def _was_heard_since_it_settled(worker: Worker) -> bool:
 def test_removed_static_member_ends_and_dynamic_member_rejoins(
     broker: Broker, topic: str, mode: Mapping[str, Any]
 ) -> None:
-    """An administrator removes both.
+    """If an administrator removes both members, the static one ends, and the dynamic one rejoins automatically.
 
-    As the removal's result announces, the static member ends and the dynamic one rejoins automatically.
+    The removal's result announces this.
     """
     group = unique("group")
     with (
@@ -440,9 +440,9 @@ def test_removed_static_member_ends_and_dynamic_member_rejoins(
 def test_removed_idle_static_member_ends_while_librdkafka_s_rejoins(
     quick_broker: Broker, mode: Mapping[str, Any]
 ) -> None:
-    """The heartbeats follow the broker's interval of 0.5 s or the member's own.
+    """This package's member ends at a heartbeat, by the broker's interval of 0.5 s or its own; librdkafka's rejoins.
 
-    Confluent-kafka's member joins again.
+    Both members are idle when they are removed.
     """
     servers = quick_broker.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
@@ -468,7 +468,7 @@ def test_removed_idle_static_member_ends_while_librdkafka_s_rejoins(
 
 @contextmanager
 def turned_classic(broker: Broker, group: str, topic: str, **config: Any) -> Iterator[tuple[Worker, RawConsumer]]:
-    """A member whose group became a classic one, with a member, between two of its heartbeats."""
+    """A member whose group became a classic group with another member between two of its heartbeats."""
     servers = broker.bootstrap_servers
     raw = RawConsumer({"bootstrap.servers": servers, "group.id": group, "group.protocol": "classic"})
     try:
@@ -526,7 +526,7 @@ def test_session_timeout_without_describe_configs_is_none(broker_pool: RunBroker
     allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
     with static(broker, group, topic) as member:
         member.settled(2)
-        # It is asked for when the member has joined.
+        # The member requests the session timeout when it has joined.
         answered_by = monotonic() + 1.0
         member.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > answered_by, "later heartbeats")
         assert member.consumer.membership().session_timeout_s is None

@@ -36,7 +36,7 @@ def metrics(broker_pool: RunBrokers, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def topic(metrics: Receiver) -> str:
-    """With two partitions and records in them."""
+    """A topic with two partitions and records in them."""
     made = create_topic(metrics.broker.bootstrap_servers, unique("telemetry"), 2)
     produce(metrics.broker.bootstrap_servers, made, RECORDS)
     return made
@@ -97,7 +97,7 @@ def test_telemetry_pushes_correct_values_of_a_member(metrics: Receiver, topic: s
     assert 0.0 <= gauges["poll.idle.ratio.avg"] <= 1.0
     assert gauges["coordinator.failed.rebalance.rate.per.hour"] == 0.0
     assert not any(name.startswith(("coordinator.join", "coordinator.sync")) for name in gauges)
-    # The broker wants sums as differences: all of them together are what there was.
+    # The broker requests sums as differences, so the total is the sum over all pushes.
     sums = {name: sum(one.values.get((f"{PREFIX}{name}",), 0.0) for one in (*others, last)) for name in TOTALS}
     assert sums["coordinator.commit.total"] == 1.0
     assert sums["fetch.manager.records.consumed.total"] == RECORDS

@@ -24,7 +24,7 @@ from tests.support.waiting import PROCESS_S
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-#: The broker's offset.metadata.max.bytes; the zero that ends a text is one of them.
+#: The broker's offset.metadata.max.bytes, which includes the terminating zero of a text.
 OFFSET_METADATA_MAX = 4096
 
 
@@ -96,7 +96,7 @@ def test_commit_metadata_beyond_the_protocol_s_bound_is_refused_at_once(environm
     assert raw.value.args[0].code() == KafkaError._TRANSPORT
     assert refused.value.args[0].code() == KafkaError._INVALID_ARG
     assert isinstance(refused.value, UseError)
-    # What the protocol can carry is the broker's to judge.
+    # The package sends all metadata that the protocol can carry, and the broker decides.
     assert refused_commit.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
 
 

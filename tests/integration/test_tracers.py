@@ -15,7 +15,7 @@ from tests.support.kafka import create_topic, unique
 
 
 def spans(broker: Broker, when: str, whose: str) -> tuple[bool, list[object]]:
-    """Whether the consumer was this package's, and the spans of one program."""
+    """Return whether the consumer was this package's, and the spans of one program."""
     topic = create_topic(broker.bootstrap_servers, unique("traced"))
     command = [sys.executable, str(traced.__file__), when, whose, broker.bootstrap_servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

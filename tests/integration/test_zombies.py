@@ -37,9 +37,9 @@ from tests.support.victim import Order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: So many descriptions of its group show that a member still waits for its id, and has not taken it over.
+#: A member that has requested this many descriptions of its group still waits for its id, and has not taken it over.
 DESCRIPTIONS = 4
-#: For those whose session is to end.
+#: A max.poll.interval.ms that passes while a member is stopped; it is shorter than the shortest session.
 POLL_INTERVAL_MS = 4500
 
 
@@ -88,7 +88,7 @@ def commit_everything(group: GroupUnderTest, *workers: Worker) -> dict[int, int]
 
 
 def seconds_passed(worker: Worker, seconds: float) -> None:
-    """Return when this living member has had a heartbeat response so many seconds later."""
+    """Return when this live member has received a heartbeat response that many seconds from now or later."""
     until = time.monotonic() + seconds
     worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0.0) > until, f"{seconds} s")
 
@@ -96,8 +96,8 @@ def seconds_passed(worker: Worker, seconds: float) -> None:
 def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int = 1) -> None:
     """The victim ends as the older holder of an instance id and does not rejoin.
 
-    The application gets the fatal error first and on_lost with its next call. `commits`: how many of its own commits
-    were confirmed to it, all of them before it was away.
+    The application gets the fatal error first and on_lost with its next call. `commits` is the number of its
+    confirmed commits, all from the time before it was away.
     """
     victim.wait(lambda a: a.is_closed, "its end")
     assert victim.ended() == 0, str(victim)
@@ -108,7 +108,7 @@ def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int
     assert [name for name, _ in account.calls].count("lost") == 1
     assert [name for name, _ in account.calls][-1] == "lost"
     assert (account.state, account.owned) == ("FATAL", frozenset())
-    # Whatever it tried to commit was refused: by the coordinator, then by the consumer, as after any fatal error.
+    # Its later commits were refused, by the coordinator and then by the consumer, as after any fatal error.
     assert account.refused_commits[-1] == KafkaError._FATAL
     assert len(account.commits) == commits
     everybody = (newcomer, *bystanders)
@@ -136,7 +136,7 @@ def holding_uncommitted(group: GroupUnderTest, victim: Victim, *bystanders: Work
 
 
 def goes_on_with_a_commit(victim: Victim) -> None:
-    """Resume it; its first call commits the records that it got before."""
+    """Resume the victim; its first call commits the records that it received before the stop."""
     victim.order(Order.COMMIT)
     victim.resume()
 
@@ -263,10 +263,10 @@ def comes_back(group: GroupUnderTest, victim: Victim, other: Worker) -> None:
 
 
 def test_static_member_stopped_beyond_its_poll_interval_keeps_its_partitions(group: GroupUnderTest) -> None:
-    """Its session lasts, so it keeps its partitions, and other members see no change.
+    """The session of the stopped member lasts, so it keeps its partitions, and other members see no change.
 
-    Either it left briefly (on_lost, and back as the same instance) or its poll was seen in time; that depends on which
-    of its threads runs first.
+    Either it leaves briefly (on_lost, then it rejoins as the same instance), or its poll counts in time; that depends
+    on which of its threads runs first.
     """
     other, victim = group.worker("other"), group.victim(max_poll_interval_ms=POLL_INTERVAL_MS)
     owned = holding_uncommitted(group, victim, other)
