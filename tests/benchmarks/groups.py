@@ -219,7 +219,7 @@ class Handover:
 
     Attributes:
         partition: The partition's number.
-        standstill_s: Last record at the old owner to first record at the new one; negative if both owned it at once.
+        standstill_s: From the old owner's last record to the new owner's first one; negative if they overlap.
         oldest_s: The age of the first record at the new owner when it was handled.
     """
 
@@ -229,7 +229,7 @@ class Handover:
 
 
 def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable[int]) -> list[Handover]:
-    """Return the changes of these partitions from one member to another; the records must be those around one change.
+    """Return the changes of these partitions from one member to another; the records must be from around one change.
 
     Raises:
         WorkerFailedError: One of the two members handled no record of a partition.

@@ -25,14 +25,14 @@ from tests.benchmarks.samples import Verdict, medians_at_most, quotient_interval
 def test_medians_at_most_is_undecided_if_chance_can_explain_the_excess(
     ours: list[float], raw: list[float], verdict: Verdict
 ) -> None:
-    """The values are unpaired: if resampling often brings the quotient below the limit, the excess is no failure."""
+    """The values are unpaired: if resampling often brings the quotient below the limit, the bound is undecided."""
     check = medians_at_most("a bound", series(*ours), series(*raw, is_ours=False), 1.1)
 
     assert check.verdict is verdict
 
 
 def test_medians_at_most_fails_after_a_failure_of_our_side() -> None:
-    """Chance does not explain a failed measurement, as for ratios."""
+    """Chance cannot explain a failed measurement, so the bound fails."""
     values = [0.5, 2.0] * 6
     check = medians_at_most("a bound", series(*values, 2.0, failures=1), series(*values, 0.5, is_ours=False), 1.1)
 

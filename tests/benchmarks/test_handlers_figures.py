@@ -37,7 +37,7 @@ def run(expected: int = 3) -> Run:
     ],
 )
 def test_outcome_counts_lost_and_repeated_records(ledgers: list[bytes], expected: Outcome) -> None:
-    """An incomplete last entry is of a record that the process did not finish."""
+    """An incomplete last entry belongs to a record that the process did not finish."""
     assert outcome(ledgers, 5) == expected
 
 

@@ -137,7 +137,7 @@ def test_ratio_at_least_is_undecided_if_chance_can_explain_the_ratio(ratios: lis
 
 
 def test_ratio_at_least_fails_after_a_failure_of_our_side() -> None:
-    """Chance does not explain a consumer that did not work."""
+    """Chance cannot explain a consumer that did not work, so the bound fails."""
     check = ratio_at_least("a bound", [0.9] * 6 + [1.1] * 5, 1.0, [series(1.0, failures=1)])
 
     assert check.verdict is Verdict.FAIL
@@ -212,7 +212,7 @@ def test_handovers_measure_the_standstill_of_each_partition() -> None:
 
 
 def test_handovers_report_overlapping_owners_as_a_negative_standstill() -> None:
-    """Two simultaneous owners are visible and not reported as no standstill."""
+    """Two simultaneous owners give a negative standstill, not a standstill of zero."""
     (found,) = handovers([record(0, 5, 10.0)], [record(0, 5, 9.0)], [0])
 
     assert found.standstill_s == -1.0
@@ -274,7 +274,7 @@ def test_count_prefers_the_requested_rounds() -> None:
 
 
 def test_sides_differ_only_in_module_and_protocol_choice() -> None:
-    """Both sides have equal settings, so that results differ by the consumer only.
+    """Both sides have equal settings, so that only the consumer can cause a difference.
 
     Our side selects the protocol as it does for a user.
     """
@@ -356,7 +356,7 @@ def test_table_lists_every_figure_module_and_worker_program() -> None:
 
 
 def test_measured_rejects_a_figure_without_the_unit_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row must name a unit that its figure has; otherwise the figure receives the row's name and the load."""
+    """A row must name a unit that its figure has; a valid figure receives the row's name and the load."""
     monkeypatch.setattr(Bench, "groups", lambda _: {})
     figure = Figure(title="Start", series=(series(1.0),), checks=())
     row = table.Row(name="start", measure=lambda _: figure, compares="ours", unit="s", bounds=())

@@ -13,7 +13,7 @@ from tests.benchmarks.workers.committer import COMMITTED, ENTRY, HANDLED
 
 
 def ledger(at: float, *numbers: int, committed: int, killed_at: float | None = None) -> Ledger:
-    """Return a run of a member that handled these records, one per second."""
+    """Return the ledger of a member that handled these records, one per second."""
     handled = tuple((at + second, number) for second, number in enumerate(numbers))
     return Ledger(handled=handled, committed=committed, killed_at=killed_at)
 

@@ -61,12 +61,12 @@ def test_paired_differences_omit_windows_that_one_side_missed() -> None:
 def test_differences_at_most_is_undecided_if_chance_can_explain_the_excess(
     differences: list[float], verdict: Verdict
 ) -> None:
-    """An excess that chance can explain neither passes nor fails, as for ratios."""
+    """An excess that chance can explain neither passes nor fails."""
     assert differences_at_most("a bound", differences, 0.1, "%", [series(1.0)]).verdict is verdict
 
 
 def test_differences_at_most_fails_after_a_failure_of_our_side() -> None:
-    """Chance does not explain a member that did not work."""
+    """Chance cannot explain a member that did not work, so the bound fails."""
     check = differences_at_most("a bound", [0.0] * 5 + [0.2] * 7, 0.1, "%", [series(1.0, failures=1)])
     assert check.verdict is Verdict.FAIL
 
@@ -74,7 +74,7 @@ def test_differences_at_most_fails_after_a_failure_of_our_side() -> None:
 def test_sides_enable_all_observability_features_or_none() -> None:
     """One side enables every feature that can be switched, the other none.
 
-    Each consumer has a health file of its own, and both sides fetch alike.
+    Each consumer has its own health file, and both sides have equal fetch settings.
     """
     run = bench(rounds=None)
     sides = Sides.of(run, "/folder")

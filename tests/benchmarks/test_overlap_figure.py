@@ -13,7 +13,7 @@ def tenure(owner: str, *moments: float) -> Tenure:
 
 
 def test_overlap_is_the_time_from_the_newer_owners_first_hand_out_to_the_older_owners_last_one() -> None:
-    """The records that the older owner handed out meanwhile are counted."""
+    """The records that the older owner hands out in this time are counted."""
     found = overlap([tenure("new", 3.0, 9.0), tenure("old", 1.0, 2.0, 3.5, 4.0)])
     assert found == Overlap(ms=1000.0, records=2, gap_ms=None, has_changed=True)
 
@@ -25,7 +25,7 @@ def test_overlap_is_zero_if_the_older_owner_stopped_before_the_newer_one_began()
 
 
 def test_overlap_of_a_partition_that_never_moved_is_zero_without_a_change() -> None:
-    """Rounds without a second owner prove nothing and can be counted apart."""
+    """Rounds without a second owner prove nothing and can be counted separately."""
     found = overlap([tenure("old", 1.0, 2.0), tenure("old", 5.0)])
     assert found == Overlap(ms=0.0, records=0, gap_ms=None, has_changed=False)
 

@@ -38,7 +38,7 @@ def test_changes_are_between_periods_of_one_partition() -> None:
 
 
 def test_period_counts_repeated_and_skipped_offsets() -> None:
-    """Offsets that return or that are not received within one period count as repeated and lost of the deployment."""
+    """Offsets that are received again or skipped within a period count as repeated or lost in the deployment."""
     later = period(10, 5.0, 10, 5.0)
     for offset in (11, 11, 14):
         later.add(offset, 6.0)

@@ -37,7 +37,7 @@ def label(assignor: str, change: str, members: int) -> str:
 
 
 def run(bench: Bench) -> Figure:
-    """Assign to a new group, then without one member, then with another one."""
+    """Assign the partitions of a new group, then after one member has left, then after another one has joined."""
     labels = [label(a, change, members) for a in ASSIGNORS for change in CHANGES for members in SIZES]
     series = {name: Series(label=name, unit="s", is_ours=True) for name in labels}
     spread = Series(label="largest difference of two members' partitions", unit="", is_ours=True)

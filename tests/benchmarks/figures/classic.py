@@ -189,7 +189,7 @@ def _pairs(bench: Bench, strategy: str) -> list[tuple[MeasuredSide, MeasuredSide
 
 
 def _compared(pairs: Sequence[tuple[MeasuredSide, MeasuredSide]]) -> list[tuple[str, Series, Series]]:
-    """Return the compared series of ours and raw, in the order of the table; each join once."""
+    """Return the compared series of ours and raw, in the order of the table; both circumstances share one join."""
     series = [(ours.steps[step], raw.steps[step]) for step in STEPS for ours, raw in pairs]
     return list({ours.label: (ours.label.rpartition(", ")[0], ours, raw) for ours, raw in series}.values())
 
@@ -216,7 +216,7 @@ def settle_s(bench: Bench, circumstance: str) -> float:
 
 
 def schedules(bench: Bench, rounds: int) -> list[Schedule]:
-    """Return a schedule for each round; phases are spread evenly, so that a few rounds have early and late phases."""
+    """Return a schedule for each round; phases are spread evenly, so that even few rounds have early and late ones."""
     phases = [[(number + bench.chance.random()) / rounds for number in range(rounds)] for _ in range(2)]
     for each in phases:
         bench.chance.shuffle(each)

@@ -1,4 +1,4 @@
-"""The encoding and decoding of messages by this package and by kio, codec readers and writers are compiled."""
+"""The time that this package and kio need to encode and decode messages; kio's readers and writers are compiled."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _calls(message: _Message) -> Mapping[str, tuple[Callable[[], object], Callab
     """Return the functions of this package and of kio that write and read the message.
 
     Raises:
-        RuntimeError: Both do not write the same bytes.
+        RuntimeError: They write different bytes.
     """
     table, version = LAYOUTS[message.api][message.is_answer], max(SUPPORTED[message.api])
     write, read = writer(layout_of(table, version)), reader(layout_of(table, version))

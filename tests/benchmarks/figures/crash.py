@@ -224,7 +224,7 @@ class _Refusal:
 
 
 def _raw_crash(bench: Bench, refusal: _Refusal, topic: str) -> None:
-    """Crash a member of a separate group, because no group works afterwards."""
+    """Crash a member of a separate group, because the group does not recover."""
     with counted_in(refusal.record), StaticGroup(bench, refusal.side, topic, MEMBERS) as group:
         group.begin()
         time.sleep(bench.settle_s)

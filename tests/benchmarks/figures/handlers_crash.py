@@ -53,7 +53,7 @@ def outcome(ledgers: list[bytes], total: int) -> Outcome:
 
 
 def run(bench: Bench) -> Figure:
-    """Kill each program at the same random moments, restart it at once, and count by number."""
+    """Kill each program at the same random moments, restart it at once, and count its records by number."""
     sides = [side_of(bench, label) for label in PROGRAMS]
     lost = [side.series("records lost", "records") for side in sides]
     repeated = [side.series("records processed twice", "records") for side in sides]

@@ -128,7 +128,7 @@ class Combination:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The kinds of members; only static ones can have one id, and only the consumer protocol has policies."""
+        """The kinds of members: only static members can share an id, and only the consumer protocol has policies."""
         if _POLICY in self.side.config:
             return tuple(one for one in MEMBERS if one.is_static and one.protocol == "consumer")
         return tuple(one for one in MEMBERS if one.is_static) if self.fault in _TWO else MEMBERS
@@ -230,7 +230,7 @@ def _combinations(bench: Bench) -> list[Combination]:
         found.append(combination(with_leases, fault, is_bounded=fault not in _TWO))
         found.append(combination(without, fault))
         found.append(combination(raw, fault))
-        if fault not in {Fault.GIL, Fault.SUSPENDED}:  # no GIL; System.nanoTime is the clock that a suspension changes
+        if fault not in {Fault.GIL, Fault.SUSPENDED}:  # Java has no GIL; a suspension changes System.nanoTime
             found.append(combination(java, fault))
     return found
 

@@ -115,7 +115,7 @@ CELLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One partition between two of its periods of ownership.
+    """The change of one partition from a period of ownership to the next one.
 
     Attributes:
         partition: The partition's number.
@@ -331,7 +331,9 @@ def _deploy(bench: Bench, way: Way, size: Size, topic: str, into: Measured) -> N
 def _replace(
     way: Way, members: Sequence[Process], place: int, new: Process, size: Size, chance: random.Random
 ) -> Process:
-    """Replace a member, with a pool's hand-over any of them, and wait until the group is complete; return the member.
+    """Replace a member and wait until the group is complete; return the replaced member.
+
+    With `HAND_OVER`, the pool selects the member, so that `place` does not matter.
 
     Raises:
         WorkerFailedError: The member was not replaced in time.
@@ -392,7 +394,7 @@ def periods_of(rows: Iterable[Sequence[float]]) -> list[Period]:
 
 
 def changes_between(periods: Iterable[Period], began_at: float) -> list[Change]:
-    """Return the changes between successive periods of each partition; the later one began after a moment.
+    """Return the changes to periods that began at `began_at` or later, from the partition's previous period.
 
     Records that one period repeated or skipped count for the change before it.
     """

@@ -24,7 +24,7 @@ LIMIT_S = 0.4
 
 
 def run(bench: Bench) -> Figure:
-    """Measure every partition that moves, in scale-outs and clean leaves at random phases, default settings."""
+    """Measure every partition that moves, in scale-outs and clean leaves at random phases, with default settings."""
     topic = bench.topic("standstill")
     sides = (bench.ours(), bench.raw())
     series = {
