@@ -4,9 +4,9 @@
                                    [--sessions 1 2 3] [--protocol consumer classic]
 
 It runs every combination of these options, with its own broker and a session whose tasks have one attempt each. For
-each combination it prints whether a record was lost or duplicated, or a task failed. One or both of the two members are
-stopped (SIGSTOP) at an arbitrary point for this number of sessions; meanwhile the other member, if it runs, owns their
-partitions, and more records arrive.
+each combination it prints whether a record was lost or duplicated, or a task replaced. One or both of the two members
+are stopped (SIGSTOP) at an arbitrary point for this number of sessions; meanwhile the other member, if it runs, owns
+their partitions, and more records arrive.
 """
 
 from __future__ import annotations
