@@ -296,7 +296,7 @@ def test_kerberos_without_its_library_names_the_extra(monkeypatch: pytest.Monkey
 
 
 def test_oauth_cb_in_environment_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An oauth_cb in the environment raises an error that asks for it in the program."""
+    """An oauth_cb in the environment raises an error; the program has to set it."""
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_OAUTH_CB", "package.module:hunter2")
     refused = refusal(BEARER)
     assert "set oauth_cb in the program" in str(refused)

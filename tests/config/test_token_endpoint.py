@@ -368,7 +368,7 @@ def test_new_handle_receives_the_valid_token_with_its_real_end(provider: Provide
 
 
 def test_first_token_is_requested_again_until_the_endpoint_responds(provider: Provider, made: Materials) -> None:
-    """A provider may start together with the consumer, so the request is repeated; a rejection is raised at once."""
+    """A provider may start together with the consumer, so it is requested again; a rejection is raised immediately."""
     tokens = SharedTokens.of_endpoint(TokenEndpoint(settings(provider, made)))
     answers: list[tuple[int, dict[str, object]] | None] = [(503, {}), (503, {}), None]
     original = provider.answer

@@ -296,7 +296,7 @@ class Scene:
         return self.with_heartbeat_in_flight().answer(epoch, partitions)
 
     def settle(self, *, answers: bool = True) -> Scene:
-        """Let the application and the network complete every order at once and without errors, until none is left."""
+        """Let application and network complete every order immediately, without errors, until no order is left."""
         while self._settled < len(self.effects):
             effect = self.effects[self._settled]
             self._settled += 1

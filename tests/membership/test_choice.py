@@ -117,7 +117,7 @@ def test_auto_member_that_is_refused_joins_with_the_classic_protocol(error: Brok
 
 
 def test_auto_member_does_not_convert_a_classic_group_with_members() -> None:
-    """The join asks the coordinator not to convert a classic group that has members.
+    """The join requests that the coordinator does not convert a classic group that has members.
 
     Every join does so, because such a group may form while this member is outside it.
     """

@@ -81,7 +81,7 @@ def test_former_member_id_leaves_the_group() -> None:
 
 
 def test_repeatedly_fenced_static_member_keeps_its_id() -> None:
-    """A static member keeps its id over repeated fences, because the broker knows the instance by it."""
+    """A static member keeps its id over repeated fences, because the broker identifies the instance by this id."""
     scene = joining(instance_id="i")
     for _ in range(4):
         scene.fence()

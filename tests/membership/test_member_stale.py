@@ -93,7 +93,7 @@ def test_rejoin_after_on_lost_counts_as_a_poll() -> None:
 
 
 def test_poll_timeout_orders_the_loss_of_everything() -> None:
-    """M127: An exceeded poll interval orders leave, error, state change and loss at once, in this order."""
+    """M127: An exceeded poll interval orders leave, error, state change and loss for one event, in this order."""
     scene = stale()
     assert scene.kinds == ["SendHeartbeat", "RaiseToApplication", "StateChanged", "LosePartitions"]
     assert scene.owned == frozenset()

@@ -416,7 +416,7 @@ def _describer(kind: type) -> _Describe:
 
 def _of_dict(fingerprint: _Fingerprint, value: dict[Any, Any]) -> Hashable:
     items = [(fingerprint.of(key), fingerprint.of(one)) for key, one in value.items()]
-    # Only for running tasks the order has a meaning: it is the order in which they began.
+    # The order matters for running tasks only: it is the order in which they began.
     return tuple(items) if any(isinstance(key, Task) for key in value) else frozenset(items)
 
 

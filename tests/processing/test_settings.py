@@ -50,7 +50,7 @@ def refusal_of(**given: object) -> ConfigurationError:
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
-    """By default, 16 handlers run at once, in order within each key, with the times of the consumer's configuration."""
+    """By default, 16 handlers run in parallel, in order within each key, with the times of the consumer's keys."""
     found = settings_of()
     assert (found.group_id, found.topics, found.handler.call) == ("orders", ("orders",), handle)
     assert (found.order, found.concurrency, found.max_queued, found.max_batch) == (ProcessingOrder.KEY, 16, 1000, 1)

@@ -175,7 +175,7 @@ def test_log_line_reaches_only_the_handlers_that_did_not_receive_it(logger: logg
 
 
 def test_log_lines_without_a_logger_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """The line is written at once, as in librdkafka: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
+    """The line is written immediately, as in librdkafka: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
     log = log_of(lines_of(settings("cgrp"), None, lambda _: None))
     log.debug("d")
     log.info("i")

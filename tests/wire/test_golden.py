@@ -38,7 +38,7 @@ from tests.wire.golden_frames import (
 )
 from tests.wire.record_golden import RECORDS, TELEMETRY, TOPICS, about, pattern_of
 
-#: The versions of the golden frames, both requests and responses: those of Java, and those of librdkafka.
+#: The versions of golden requests and responses: first the versions of Java, then of librdkafka.
 SEEN: Mapping[Api, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Api.LIST_OFFSETS: ((2, 7, 11), (2, 7)),
     Api.METADATA: ((7, 12, 13), (7, 12, 13)),
@@ -439,7 +439,7 @@ def test_golden_commit_of_newest_version_has_topic_ids() -> None:
 
 
 def test_golden_list_offsets_frames_have_start_and_end() -> None:
-    """The requests ask for the first offset and the end of the partitions."""
+    """The requests are for the first offset and the end of the partitions."""
     asked = message_with(JAVA, Api.LIST_OFFSETS, 7, REQUEST, lambda one: len(one.topics) == len(TOPICS))
     assert {(topic.name, one.partition_index) for topic in asked.topics for one in topic.partitions} == set(ENDS)
     # -2 is Kafka's timestamp for the first offset.

@@ -157,7 +157,7 @@ def test_returning_cooperative_leader_rejoins_if_partitions_may_be_unassigned() 
 
 
 def test_leader_rejoins_if_withheld_partitions_stay_unassigned() -> None:
-    """KIP-429: Members that revoked partitions should join again. If none does for a session, the leader does."""
+    """KIP-429: Members that revoked partitions should join again. If no member does for a session, the leader does."""
     members = {"m": MemberSubscription(topics=frozenset({"a"}))}
     scene = joining().gather(1, leads=True, members=members).described(a=2).computed(m=[A0]).share(A0).settle()
     assert scene.after(44.0).state is S.STABLE
@@ -264,7 +264,7 @@ def test_static_member_that_missed_a_generation_loses_its_partitions() -> None:
 def test_member_that_missed_no_generation_keeps_its_partitions(
     scene: Callable[[], ClassicScene], generation: int, leader: str
 ) -> None:
-    """No other member can have owned its partitions, or it owns none."""
+    """No other member can have owned its partitions, or the member owns no partitions."""
     found = scene().rebalance().settle().gather(generation, leader=leader)
     assert found.state is S.SYNCING
     assert found.all(ef.LosePartitions) == []

@@ -71,7 +71,7 @@ class Scene:
 
 
 def test_join_has_the_subscription_for_each_assignor() -> None:
-    """KIP-792: the owned partitions have the assigned generation, not that of a JoinGroup without a SyncGroup."""
+    """KIP-792: the owned partitions have the assigned generation, not the one of a JoinGroup without a SyncGroup."""
     scene = Scene(Plan(), Returning(None)).assigned()
     assert scene.join() is None
     (join,) = scene.event.effects()

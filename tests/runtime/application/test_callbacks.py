@@ -62,7 +62,7 @@ def test_subscribe_without_callbacks_keeps_retained_partitions(
     config: dict[str, object],
     is_eager: bool,  # noqa: FBT001
 ) -> None:
-    """Without callbacks, retained partitions are not revoked unless the key asks for it.
+    """Without callbacks, retained partitions are not revoked unless the key requests it.
 
     A later subscription with callbacks is eager.
     """

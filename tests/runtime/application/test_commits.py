@@ -128,7 +128,7 @@ def test_failed_partition_behaves_as_a_topic_partition(consumers: ConsumerFactor
 
 
 def test_asynchronous_commit_reports_through_on_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """An asynchronous commit returns None at once; a later poll calls on_commit with the outcome."""
+    """An asynchronous commit returns None immediately; a later poll calls on_commit with the outcome."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     assert consumer.commit() is None
@@ -346,7 +346,7 @@ def test_unanswered_commit_raises_after_its_timeout(
 
 
 def test_begin_commit_completes_without_poll_or_on_commit(consumers: ConsumerFactory, topic: str) -> None:
-    """`begin_commit` returns at once; its result needs neither a poll nor on_commit, and may be read twice."""
+    """`begin_commit` returns immediately; its result needs neither a poll nor on_commit, and may be read twice."""
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.member.answers_commits = False

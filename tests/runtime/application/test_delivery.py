@@ -152,7 +152,7 @@ def test_wait_idle_leaves_available_records_to_a_larger_fetch(scene: Scene) -> N
 def test_handle_counts_as_drained_after_a_wait_for_its_record(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, least_wait_s: float, *, is_drained: bool
 ) -> None:
-    """A record that the fetch had to wait for was the only one; a record that came at once may have followers."""
+    """A record for which the fetch waited was the only one; a record that came without a wait may have followers."""
     monkeypatch.setattr(fetcher, "LEAST_WAIT_S", least_wait_s)
     assert scene.fetcher.is_drained
     assert scene.fetcher.wait(PATIENCE_S)

@@ -15,5 +15,5 @@ def test_whole_ms_rounds_a_timeout_up_to_milliseconds(timeout_s: float) -> None:
 
 
 def test_whole_ms_keeps_timeout_0() -> None:
-    """`poll(0)` returns at once."""
+    """`poll(0)` returns immediately."""
     assert whole_ms(0.0) == 0

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_first_poll_after_subscribe_starts_the_member(consumers: ConsumerFactory, topic: str) -> None:
-    """M25: the member's thread starts at the first poll, which reports at once that the application polls."""
+    """M25: the member's thread starts at the first poll, which immediately reports that the application polls."""
     consumer = consumers()
     consumer.subscribe([topic, "^logs.*", "^more"])
     assert (consumer.member.is_started, consumer.member.of(Polled)) == (False, [])

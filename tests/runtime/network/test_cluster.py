@@ -175,7 +175,7 @@ def test_cluster_bootstraps_again_after_rebootstrap_required(monkeypatch: pytest
 
 
 def test_request_to_an_unreachable_broker_fails_at_once_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:
-    """reconnect.backoff.ms: a second request fails at once with the first reason, and the log has it once."""
+    """reconnect.backoff.ms: a second request fails immediately with the first reason, which is logged once."""
 
     async def act(client: Cluster) -> list[str]:
         coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)

@@ -213,7 +213,7 @@ def test_committed_offsets_are_fetched_back(cluster: Cluster) -> None:
 
 
 def test_list_offsets_returns_ends_and_starts(cluster: Cluster) -> None:
-    """ListOffsets to all leaders at once: the ends sum up to the records, and the starts are 0."""
+    """ListOffsets to all leaders at the same time: the ends sum up to the records, and the starts are 0."""
     partitions = [TopicPartition(cluster.topic, partition) for partition in range(4)]
 
     async def act(client: network.Cluster) -> list[list[Any]]:
