@@ -7,18 +7,18 @@
     python -m tests --no-hosts      without the tests that need network namespaces
     python -m tests --only lint,units
     python -m tests --only docs     the documentation site, in a browser
-    python -m tests --only hosts    a stage of the full run, as the full run has it
-    python -m tests --seed 7        the random choices of an earlier full run
-    python -m tests units:tests/test_text.py    these tests of a stage
+    python -m tests --only hosts    a stage of the full run, as in the full run
+    python -m tests --seed 7        with the random choices of an earlier full run
+    python -m tests units:tests/test_text.py    only these tests of a stage
 
-The checks (lint, contracts, types) run first; the command ends at the first one that fails. Then two lanes of stages
-run side by side: the stages on real brokers, which wait for sessions and rebalances most of the time, and all others
-with lower priority. A line every 15 seconds shows the progress of the running stages, and names tests that failed. The
+The checks (lint, contracts, types) run first; if one of them fails, the command ends. Then two lanes of stages run side
+by side: the stages on real brokers, which wait for sessions and rebalances most of the time, and all other stages with
+lower priority. A line every 15 seconds shows the progress of the running stages, and names tests that failed. The
 output of a stage is shown when it ends.
 
-The command fails if a stage fails or cannot run. Only a flag, or a machine without a Docker engine, leaves stages out.
-The last lines name the stages that were left out, every skipped test with its reason, and the one command that repeats
-what failed.
+The command fails if a stage fails or cannot run. Stages are omitted only because of a flag, or if the machine has no
+Docker engine. The last lines name the omitted stages, every skipped test with its reason, and one command that repeats
+the failed tests and stages.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ UNITS = "not integration and not docker"
 #: The tests of the stage `docs`.
 IN_BROWSER = "tests/test_site_in_browser.py"
 LEVEL_5 = "integration and not docker and not hosts"
-#: Processes of level 5, for two cores: in nine tenths of their time its tests wait. With 7 of them and 3 for the other
-#: levels, brokers were starved for a minute, and tests failed.
+#: The number of processes of level 5, for two cores: its tests wait for nine tenths of their time. With 7 processes,
+#: and 3 for the other levels, brokers got no CPU time for a minute, and tests failed.
 WORKERS = 5
-#: Processes of levels 1 to 4: many of these tests wait for another process or thread.
+#: The number of processes of levels 1 to 4: many of these tests wait for another process or thread.
 UNIT_WORKERS = 2
-#: The niceness of the other lane: members in level 5 must answer in time.
+#: The niceness of the lane without brokers, because members in level 5 must respond in time.
 NICE = 10
 PROGRESS_S = 15.0
-#: With this variable, each of the hundreds of processes of a run would compile the package again, and each process of
-#: pytest all test files.
+#: A variable that is removed: with it, each of the hundreds of processes of a run would compile the package again, and
+#: each pytest process all test files.
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-#: How long each run takes on two idle cores, once the broker is in the cache. The documents name the same.
+#: How long the gate and the full run take on two idle cores, once the broker is in the cache; as in the documents.
 DURATION = {False: "10 to 15 minutes", True: "about an hour"}
 #: Tests with a Spark session.
 SPARK_TESTS = (
@@ -75,7 +75,7 @@ SPARK_TESTS = (
 )
 #: Tests that also run with a session of Spark Connect.
 CONNECT_TESTS = (*SPARK_TESTS, "tests/spark/sinks/test_in_spark.py", "tests/spark/sinks/test_kafka_in_drain.py")
-#: Runs in the environment of the installed wheel.
+#: A program that runs in the environment of the installed wheel.
 CONTENT_IS_RIGHT = """
 import re
 from importlib.metadata import metadata
@@ -91,19 +91,19 @@ assert links and all(link.startswith(("https://", "#")) for link in links), link
 
 @dataclass(slots=True)
 class Plan:
-    """What to run, and what is left out.
+    """The stages and tests to run, and the omitted stages.
 
     Attributes:
         full: Whether this is the full run.
         broker: Whether stages on real brokers may run.
         docker: Whether the stage that needs a Docker engine may run.
         hosts: Whether the stage that needs network namespaces may run.
-        folder: Where stages leave their output, outcomes and costs.
+        folder: The folder for the output, outcomes and costs of stages.
         seed: The seed of all random choices.
-        tests: The only tests of a stage that shall run; a stage that is missing here runs all its tests.
+        tests: The selected tests of each stage; a stage that is missing here runs all its tests.
         left_out: The stages that do not run, each with the reason.
-        cpu_s: The CPU seconds of each stage so far, brokers included; unlike its duration, a busy machine changes them
-            little.
+        cpu_s: The CPU seconds of each stage so far, including brokers; on a busy machine they change little, unlike
+            the duration.
     """
 
     full: bool
@@ -122,7 +122,7 @@ class Plan:
 
 
 def environment_of(plan: Plan) -> dict[str, str]:
-    """Return the environment of the processes of this run: its seed, and files of bytecode."""
+    """Return the environment of the processes of this run: with its seed, and with files of bytecode."""
     return {key: value for key, value in os.environ.items() if key != NO_BYTECODE} | seeds.environment(plan.seed)
 
 
@@ -137,7 +137,7 @@ class Running:
 
     @property
     def is_full(self) -> bool:
-        """Whether it runs as in the full run; the stages that only the full run has always do."""
+        """Whether it runs as in the full run; stages that only the full run has always run like this."""
         return self.plan.full or STAGES[self.name].is_full
 
     def python(self, *words: str) -> int:
@@ -145,10 +145,10 @@ class Running:
         return self.run([sys.executable, *words])
 
     def pytest(self, *flags: str, files: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> int:
-        """Run the plan's tests of this stage, or else those in `files` (none: all files); return pytest's exit code."""
+        """Run the selected tests of this stage, or else the tests in `files` or in all files; return the exit code."""
         of_gate = [] if self.is_full else ["--gate"]
         begun = str(self.plan.folder / self.name)
-        # In one word each: pytest takes the folder of a word that is an existing path for a folder of tests.
+        # Each option is one word with its value, because pytest would treat an existing path as a folder of tests.
         notes = [f"--costs={begun}.json", f"--outcomes={begun}.outcomes"]
         covered = coverage_report.FLAGS if self.plan.full else ()
         data = {coverage_report.VARIABLE: f"{begun}.coverage"}
@@ -159,7 +159,7 @@ class Running:
         )
 
     def run(self, words: Sequence[str], cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> int:
-        """Run a command, with its output in the stage's; return its exit code."""
+        """Run a command, whose output is appended to the stage's output; return its exit code."""
         shown = (Path(words[0]).name, *words[1:])
         print("$ " + " ".join(shown), file=self.output, flush=True)
         of_process = environment_of(self.plan) | dict(environment or {})
@@ -175,60 +175,60 @@ class Running:
 
 
 def lint(stage: Running) -> int:
-    """Ruff's rules, its format, and the language of documents, docstrings and comments."""
+    """Check ruff's rules and format, and the language of documents, docstrings and comments."""
     commands = (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["tests.support.language"])
     return next((code for code in (stage.python("-m", *words) for words in commands) if code), 0)
 
 
 def contracts(stage: Running) -> int:
-    """Which package may import which."""
+    """Check that packages import only the packages that they may import."""
     script = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     return stage.python("-c", script)
 
 
 def types(stage: Running) -> int:
-    """Mypy --strict over the package, and a little less strictly over the tests."""
+    """Check types: `mypy --strict` for the package, and slightly less strict for the tests."""
     return stage.python("-m", "mypy")
 
 
 def scenarios(stage: Running) -> int:
-    """Every scenario id is a named test or is listed in the table."""
+    """Check that each scenario has a test that names its id, or is listed in the table of exceptions."""
     return stage.python("-m", "tests.scenarios")
 
 
 def units(stage: Running) -> int:
-    """Levels 1 to 4: units, properties, simulation, wire."""
+    """Run levels 1 to 4: units, properties, simulation, wire."""
     flags = ["-n", str(UNIT_WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", UNITS]
     return stage.pytest(*flags, "--ignore=tests/integration", f"--ignore={IN_BROWSER}")
 
 
 def exploration(stage: Running) -> int:
-    """Every interleaving of small configurations, for 10 minutes; the unit tests explore the smallest ones."""
+    """Explore every interleaving of small configurations for 10 minutes; unit tests explore the smallest ones."""
     return stage.python("-m", "tests.exploration", "--minutes", "10")
 
 
 def simulation(stage: Running) -> int:
-    """2,500 seeds of every profile of chaos."""
+    """Simulate 2,500 seeds of every profile of chaos."""
     return stage.python("-m", "tests.simulation", "--seeds", "2500", "--start", str(stage.plan.seed))
 
 
 def fuzzing(stage: Running) -> int:
-    """A minute of the fuzzer over everything that reads data of other programs; the unit tests run its corpus."""
+    """Fuzz all code that reads data from other programs for a minute; the unit tests run the corpus."""
     return stage.python("-m", "tests.fuzzing", "--seconds", "60", "--seed", str(stage.plan.seed))
 
 
 def chaos(stage: Running) -> int:
-    """Ten minutes of faults on a cluster of three nodes; a checker judges what the members received and committed."""
+    """Cause faults on a cluster of three nodes for ten minutes, and check the records and commits of the members."""
     return stage.python("-m", "tests.chaos", "--minutes", "10", "--seed", str(stage.plan.seed))
 
 
 def planted(stage: Running) -> int:
-    """Each planted bug of the package and of the checker is reported by a small round of chaos."""
+    """Check that small rounds of chaos report each planted bug of the package and of the checker."""
     return stage.python("-m", "tests.chaos", "--planted")
 
 
 def wheel(stage: Running) -> int:
-    """Source archive and wheel build and pass `twine check`; the wheel installs, imports, and its command answers."""
+    """Build the source archive and the wheel, check them with `twine check`, and install and try the wheel."""
     with tempfile.TemporaryDirectory() as folder:
         code = stage.python("-m", "build", "--no-isolation", "--outdir", folder)
         if code:
@@ -249,55 +249,55 @@ def wheel(stage: Running) -> int:
 
 
 def docs(stage: Running) -> int:
-    """The documentation site builds strictly; a browser opens every page, searches, and switches the scheme."""
+    """Build the documentation site strictly, and test it in a browser: each page, the search and the color schemes."""
     return stage.pytest(files=["tests/test_site.py", IN_BROWSER])
 
 
 def broker(stage: Running) -> int:
-    """Level 5: the real broker, with examples, demo and command line."""
-    # Each process collects every file that it gets, which takes ten seconds for all files.
+    """Run level 5, the tests on a real broker, with examples, demo and command line."""
+    # Each process collects all files that it receives, which would take ten seconds for all test files.
     files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "integration" in path.read_text()]
     flags = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", LEVEL_5]
     return stage.pytest(*flags, files=files)
 
 
 def docker(stage: Running) -> int:
-    """Level 5's tests of containers: a test that lists all containers of an engine must be alone with it."""
+    """Run level 5's tests of containers alone, because a test that lists all containers needs the engine for itself."""
     return stage.pytest("-m", "docker")
 
 
 def hosts(stage: Running) -> int:
-    """Spark over several hosts, whose networks are cut: alone, because each site is ten JVMs."""
+    """Run the tests of Spark on several hosts, whose networks are cut, alone, because each site has ten JVMs."""
     return stage.pytest("-m", "hosts", files=["tests/spark/hosts"])
 
 
 def newest_spark(stage: Running) -> int:
-    """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
+    """Run Spark's tests with the newest pyspark; other stages use the oldest one, whose Kafka source can be fetched."""
     try:
         folder = newest_pyspark()
     except RuntimeError as failed:
         print(failed, file=stage.output)
         return 1
-    # Before the installed one, in the drivers and in their tasks.
+    # The newest pyspark precedes the installed pyspark on the path of drivers and of their tasks.
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return stage.pytest(files=SPARK_TESTS, environment={"PYTHONPATH": path})
 
 
 def connect_spark(stage: Running) -> int:
-    """Spark's tests once more, with a session of Spark Connect, whose server is a process of its own."""
+    """Run Spark's tests with a session of Spark Connect, whose server is a separate process."""
     return stage.pytest("--connect", files=CONNECT_TESTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One thing that is run.
+    """A stage of a run.
 
     Attributes:
-        run: Runs it and returns its exit code.
+        run: Runs the stage and returns its exit code.
         is_check: Whether it runs before the lanes, and its failure ends the command.
-        is_full: Whether the gate leaves it to the full run.
+        is_full: Whether only the full run includes it.
         waits: Whether it is in the lane of the stages that wait for brokers.
-        needs: What the machine must have beyond Python and the dependency group `dev`.
+        needs: The requirements of the machine in addition to Python and the dependency group `dev`.
     """
 
     run: Callable[[Running], int]
@@ -309,7 +309,7 @@ class Stage:
 
 _BROKER = "a Kafka broker: a Docker engine, or Java 17 with Maven, or KAFKA_BOOTSTRAP_SERVERS"
 _PIP = "a package index for pip"
-#: In the order in which they run, within a lane.
+#: The stages, in the order in which they run within a lane.
 STAGES: dict[str, Stage] = {
     "lint": Stage(lint, is_check=True),
     "contracts": Stage(contracts, is_check=True),
@@ -332,7 +332,7 @@ STAGES: dict[str, Stage] = {
 
 
 def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
-    """Return the names of the stages to run; the reasons why others are left out go into the plan."""
+    """Return the names of the stages to run; add the other stages, with the reasons, to the plan's `left_out`."""
     names = []
     if others := [name for name in STAGES if only and name not in only]:
         plan.left_out.append(f"{', '.join(others)}: other stages were chosen")
@@ -355,7 +355,7 @@ def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
 
 
 class Progress:
-    """Prints a stage's output when it ends, and in between how far the running stages are."""
+    """Prints the output of each stage when it ends, and meanwhile the progress of the running stages."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -384,13 +384,13 @@ class Progress:
             thread.join()
 
     def line(self) -> str:
-        """Return how far each running stage is."""
+        """Return a line with the progress of each running stage."""
         now = time.monotonic()
         running = [f"{name} {self._words(name)}{_clock(now - began)}" for name, began in self._running.items()]
         return f"[{_clock(now - self._began)}] {' | '.join(running)}"
 
     def begin(self, name: str) -> None:
-        """Count a stage as running."""
+        """Add a running stage."""
         with self._lock:
             self._running[name] = time.monotonic()
 
@@ -422,7 +422,7 @@ def _clock(seconds: float) -> str:
 
 
 def run_lane(plan: Plan, names: Iterable[str], progress: Progress, nice: int = 0) -> list[str]:
-    """Run these stages one after the other, up to a check that fails; return those that failed."""
+    """Run these stages one after the other, until a check fails; return the failed stages."""
     failed: list[str] = []
     for name in names:
         if failed and STAGES[failed[-1]].is_check:
@@ -441,8 +441,8 @@ def run_lane(plan: Plan, names: Iterable[str], progress: Progress, nice: int = 0
 def compiling(plan: Plan, names: Iterable[str]) -> Iterator[None]:
     """Compile all test files within the context, if the stages with most of them run.
 
-    The checks leave one of two cores idle. Without this process, those of both lanes compile the same files at the same
-    time. What it collects is not a result: the stages collect their tests themselves.
+    The checks leave one of two cores idle. Without this process, the processes of both lanes would compile the same
+    files at the same time. The tests that it collects are not used: the stages collect their tests themselves.
     """
     if plan.tests or not {"units", "broker"} <= set(names):
         yield
@@ -479,7 +479,7 @@ def run_all(plan: Plan, names: Sequence[str]) -> list[str]:
 
 
 def repeating(plan: Plan, failed: Iterable[str]) -> str:
-    """Return the command that repeats what failed: tests with their seed, and stages that name no test as a whole."""
+    """Return the command that repeats failed tests with their seed, and failed stages without a failed test."""
     tests = {name: plan.outcomes(name).failed for name in failed}
     whole = [name for name, found in tests.items() if not found]
     words = [os.path.relpath(sys.executable), "-m", "tests"]
@@ -490,7 +490,7 @@ def repeating(plan: Plan, failed: Iterable[str]) -> str:
 
 
 def docker_answers() -> bool:
-    """Return whether a Docker engine answers on this machine."""
+    """Return whether a Docker engine responds on this machine."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -517,7 +517,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def opening(plan: Plan, names: Sequence[str]) -> Iterator[str]:
-    """Yield what the run takes and needs."""
+    """Yield lines with the duration, the requirements and the seed of the run."""
     yield f"running {', '.join(names)}"
     if set(names) >= {"units", "broker"} and not plan.tests:
         yield f"takes {DURATION[plan.full]} on two idle cores; the first run also fetches the brokers"
@@ -526,7 +526,7 @@ def opening(plan: Plan, names: Sequence[str]) -> Iterator[str]:
 
 
 def closing(plan: Plan, names: Iterable[str], failed: Sequence[str]) -> Iterator[str]:
-    """Yield what the run cost, what did not run, and how to repeat what failed."""
+    """Yield lines with the costs, the tests and stages that did not run, and the command that repeats the failures."""
     yield from Costs.read(plan.folder.glob("*.json")).lines()
     if plan.cpu_s:
         stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in plan.cpu_s.items())
@@ -540,7 +540,7 @@ def closing(plan: Plan, names: Iterable[str], failed: Sequence[str]) -> Iterator
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stages; return 0 if there were some and all passed."""
+    """Run the stages; return 0 if at least one stage ran and all passed."""
     parser = _parser()
     options = parser.parse_args(arguments)
     tests: dict[str, list[str]] = {}
@@ -555,9 +555,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.full and (lacking := coverage_report.lacking()):
         print(lacking)
         return 1
-    # A shell makes background processes ignore Ctrl-C, and so would every program that a test interrupts.
+    # A shell makes background processes ignore Ctrl-C, and programs that a test interrupts would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The processes that this one starts end with it, however it ends.
+    # Processes that this process starts end with it, however it ends.
     os.environ["TESTS_OWNER"] = str(os.getpid())
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tests-") as folder:
@@ -586,7 +586,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _seed(given: int | None, *, is_full: bool) -> int:
-    """Return the seed that was given, or else the fixed one; the full run draws a fresh one."""
+    """Return the given seed, or else the fixed seed; the full run draws a new seed."""
     if given is not None:
         return given
     return seeds.fresh_seed() if is_full else seeds.FIXED

@@ -1,8 +1,8 @@
-"""Fixtures and options that all tests share: real brokers, the flags that leave tests out, and what a run cost.
+"""Fixtures and options that all tests share: real brokers, flags that deselect tests, and the costs of a run.
 
 Tests on a real broker are never skipped automatically. Without a broker they fail with the reason; `--no-broker`,
-`--no-docker` and `--no-hosts` deselect them, `--gate` the tests of `python -m tests --full`; the summary reports how
-many.
+`--no-docker` and `--no-hosts` deselect them. `--gate` deselects the tests that only `python -m tests --full` runs. The
+summary reports the number of deselected tests.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
         ) -> Broker: ...
 
 
-#: Brokers and Spark run for minutes only, in which Java's second compiler costs more CPU time than it saves.
+#: Brokers and Spark run only for minutes, so Java's second compiler would cost more CPU time than it saves.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for of_process in ("KAFKA_JVM_PERFORMANCE_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(of_process, QUICK_JAVA)
 
 _FLAGS = {
-    # flag: (marker, what the tests would need)
+    # flag: (marker, the requirement of the tests)
     "--no-broker": ("integration", "a real Apache Kafka: KAFKA_BOOTSTRAP_SERVERS, a Docker engine, or Java with Maven"),
     "--no-docker": ("docker", "a Docker engine that has or can pull the image apache/kafka"),
     "--no-hosts": ("hosts", "network namespaces: Linux, root and iproute2"),
@@ -63,7 +63,7 @@ _FLAGS = {
     "--gate": ("full", "the time of `python -m tests --full`"),
 }
 _BROKER_TEST_TIMEOUT_S = 300  # the first start of a version downloads 43 MB of jars or an image
-#: Files that contain the mark `integration` themselves.
+#: Files that were already checked: they contain the mark `integration`.
 _OF_FLOOR_5: set[Path] = set()
 _costs = pytest.StashKey[Costs]()
 _keeper = pytest.StashKey["BrokerKeeper"]()
@@ -81,7 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the cost accounting; in a worker, take a turn for each test."""
+    """Register the plugins for costs, outcomes and, in a worker, turns; end this process with `python -m tests`."""
     config.stash[_costs] = Costs()
     config.pluginmanager.register(Accountant(config), "costs")
     if (given := getattr(config, "workerinput", None)) is not None:
@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_with(owner: int) -> None:
-    """End this process when `python -m tests` ends in any way; workers and brokers end with this process."""
+    """End this process when `python -m tests` ends in any way; workers and brokers then end with this process."""
     with suppress(ProcessLookupError):
         select.select([os.pidfd_open(owner)], [], [])
     os.kill(os.getpid(), signal.SIGTERM)
@@ -102,7 +102,7 @@ def _end_with(owner: int) -> None:
 def pytest_pycollect_makemodule(module_path: Path) -> None:
     """Set up Hypothesis before a module creates its own settings.
 
-    The import of Hypothesis takes half the start time of a single file, so other modules omit it.
+    The import of Hypothesis takes half the start time of a single file, so it is omitted for other modules.
     """
     if "hypothesis" in module_path.read_text():
         seeds.seed_hypothesis()
@@ -147,20 +147,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Distribute tests by file, and the files of one Spark session to one process."""
     if config.getoption("dist") != "loadfile":
         return None
-    from tests.support.scheduling import Scheduling  # noqa: PLC0415 - not for a run without it
+    from tests.support.scheduling import Scheduling  # noqa: PLC0415 - needed only with `loadfile`
 
     return Scheduling(config, log)
 
 
 class TakesTurns:
-    """Lets a test of a worker wait for its turn, before its time limit begins."""
+    """A plugin that makes each test of a worker wait for its turn before its time limit begins."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
-        """Take a turn for the whole test, its fixtures included."""
+        """Take a turn for the whole test, including its fixtures."""
         with self._turns.taken():
             return (yield)
 
@@ -169,12 +169,12 @@ class TakesTurns:
 
 
 def _cpu_s() -> float:
-    """Return the CPU time of this process and of those that it started and that have ended."""
+    """Return the CPU time of this process and of its child processes that have ended."""
     return sum(os.times()[:4])
 
 
 class Accountant:
-    """Counts the costs in pytest's main process; a worker reports its own at its end."""
+    """Counts the costs in pytest's main process; at its end, a worker reports its costs to the main process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -200,7 +200,7 @@ class Accountant:
             self.costs.add_starts(reported["starts"])
             self.costs.add_cpu(reported["cpu"])
             self.costs.recordings += reported["recordings"]
-            # Each worker collects all tests.
+            # Not added up, because each worker collects all tests.
             self.costs.left_out, self.costs.reasons = reported["left_out"], reported["reasons"]
 
     @pytest.hookimpl(trylast=True)
@@ -271,7 +271,7 @@ def package_log() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker_pool(request: pytest.FixtureRequest) -> RunBrokers:
-    """The brokers of this test run, shared by all its processes: started on demand and stopped at its end."""
+    """Return the brokers of this test run, which all its processes share; they are started on demand."""
     from tests.support.brokers import RunBrokers  # noqa: PLC0415 - not for a run without brokers
 
     config = request.config
@@ -282,7 +282,7 @@ def broker_pool(request: pytest.FixtureRequest) -> RunBrokers:
 
 @pytest.fixture(scope="module", autouse=True)
 def brokers_are_let_go(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Release the module's brokers after its last test, so that they may be stopped for others."""
+    """Release the module's brokers after its last test, so that they may be stopped to save memory."""
     yield
     brokers = request.config.stash.get(_brokers, None)
     if brokers is not None:
@@ -291,21 +291,21 @@ def brokers_are_let_go(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kafka(broker_pool: RunBrokers) -> Broker:
-    """The broker that most tests share: newest version, one node, Kafka's default group settings."""
+    """Return the broker that most tests share: newest version, one node, Kafka's default group settings."""
     return broker_pool.shared()
 
 
 @pytest.fixture(scope="session")
 def secured_materials(broker_pool: RunBrokers) -> Materials:
-    """Certificates and users of this test run, created once, so that secured brokers can be shared."""
-    from tests.support.secured import materials_of_run  # noqa: PLC0415 - slow to import, and most runs need it never
+    """Return the certificates and users of this test run, created once, so that secured brokers can be shared."""
+    from tests.support.secured import materials_of_run  # noqa: PLC0415 - slow to import, and rarely needed
 
     return materials_of_run(broker_pool.folder)
 
 
 @pytest.fixture
 def kafka_broker(broker_pool: RunBrokers) -> Iterator[BrokerFactory]:
-    """A factory of other brokers.
+    """Return a factory of other brokers.
 
     Shared brokers are kept for later tests. A broker with `is_shared=False` belongs to the test, which may stop its
     nodes, and it is deleted at the test's end.

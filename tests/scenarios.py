@@ -4,7 +4,7 @@
 
 Section 5 of `docs/project/protocol.md` lists the scenarios: events that a member must survive (M: its
 membership, H: its heartbeats), and the behavior of groups, brokers and clients (S, B, C). A test claims the scenarios
-with whose ids its docstring begins, up to the first colon ("M41, H20: ..."). An id that is only mentioned is not a
+whose ids its docstring has before its first colon ("M41, H20: ..."). An id that is only mentioned is not a
 claim. A test that is skipped or does nothing claims nothing. This command reads the docstrings without an import,
 prints the levels of each id, and fails if an M, H, B or C scenario has no level and is not in `NOT_APPLICABLE`.
 """
@@ -36,18 +36,18 @@ def _ids(letter: str, *ranges: tuple[int, int]) -> tuple[str, ...]:
     return tuple(f"{letter}{number:02d}" for first, last in ranges for number in range(first, last + 1))
 
 
-#: The members' scenarios, as ranges.
+#: The scenarios of members, as ranges of numbers.
 MEMBER = _ids(
     "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 111), (120, 127), (130, 133)
 )
 HEARTBEAT = _ids("H", (1, 36))
-#: Brokers as clients meet them: KIP-848's requests, groups that change their type, leaves, commits and fetches.
+#: The behavior of brokers: KIP-848's requests, groups that change their type, leaves, commits and fetches.
 BROKER = _ids("B", (1, 12), (20, 24), (30, 32))
-#: Consumers of both protocols.
+#: The behavior of consumers with both protocols.
 CLIENT = _ids("C", (1, 20))
 REQUIRED = MEMBER + HEARTBEAT + BROKER + CLIENT
 
-#: Scenarios that do not apply to this design, and why.
+#: The scenarios that do not apply to this design, each with the reason.
 NOT_APPLICABLE: Mapping[str, str] = {
     "M04": "A log text of the preview release, which Kafka 4.0 removed. Here the client makes the member id before the "
     "first log line, so that each line contains it.",
@@ -65,7 +65,7 @@ NOT_APPLICABLE: Mapping[str, str] = {
 #: An id, or a range of ids such as M120-M123.
 _NAMED = re.compile(r"\b([MHSBC])(\d{2,3})(?:\s*(?:-|to)\s*\1?(\d{2,3}))?\b")
 _MARKS = frozenset({"integration", "docker"})
-#: A test with one of these marks covers nothing.
+#: A test with one of these marks claims no scenario.
 _UNDONE = frozenset({"skip", "xfail"})
 #: Modules that import one of these use real sockets, to librdkafka's mock cluster or to a scripted broker.
 _PEERS = frozenset({"tests.support.mock_cluster", "tests.support.scripted_broker"})

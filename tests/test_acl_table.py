@@ -1,4 +1,4 @@
-"""The ACL table of docs/operating/tls-sasl-acls.md: a test on a broker with an authorizer shows each of its rows."""
+"""The ACL table of docs/operating/tls-sasl-acls.md: each row has a test on a broker with an authorizer."""
 
 from __future__ import annotations
 

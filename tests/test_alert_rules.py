@@ -72,7 +72,7 @@ def test_rules_use_existing_metrics_labels_and_verdicts() -> None:
         assert used <= left, rule["alert"]
 
 
-#: By alert: a series that raises it, its values once a minute, a minute without it, and one with it.
+#: For each alert: a series that raises it, its values for each minute, a minute without and a minute with the alert.
 RAISED = {
     "ConsumerStuck": ('kafka_consumer_health{group="g", client_id="c", verdict="stuck"}', "0 1+0x30", 1, 3),
     "ConsumerFatal": ('kafka_consumer_health{group="g", client_id="c", verdict="fatal"}', "0 1+0x30", 0, 2),

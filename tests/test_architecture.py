@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "consumer_membership"
 CORE = PACKAGE / "membership"
 
-#: Levels of the package's own classes in an inheritance chain, the class itself included.
+#: The largest number of the package's own classes in an inheritance chain, including the class itself.
 MOST_LEVELS = 2
 #: The root of the exception tree, which `errors.py` documents.
 ERRORS = "MembershipError"
@@ -30,7 +30,7 @@ def bases_of(node: ast.ClassDef) -> list[str]:
 
 
 def lines_of(name: str, bases: Mapping[str, list[str]]) -> list[list[str]]:
-    """Return every inheritance chain through the package's own classes, the class itself first."""
+    """Return every inheritance chain of a class through the package's own classes, beginning with the class."""
     ways = [way for base in bases[name] if base in bases and base != name for way in lines_of(base, bases)]
     return [[name, *way] for way in ways] or [[name]]
 
@@ -38,14 +38,14 @@ def lines_of(name: str, bases: Mapping[str, list[str]]) -> list[list[str]]:
 def test_class_hierarchies_have_at_most_two_levels() -> None:
     """Inheritance has at most two levels, because it must not split a class over files.
 
-    Exceptions have a tree of their own.
+    Exceptions are excluded, because they have a documented tree.
     """
     bases = {node.name: bases_of(node) for _, node in classes(PACKAGE)}
     tall = {name for name in bases for way in lines_of(name, bases) if len(way) > MOST_LEVELS and ERRORS not in way}
     assert tall == set()
 
 
-# ---- one writer -----------------------------------------------------------------------------------------------------
+# ---- one writer per attribute ---------------------------------------------------------------------------------------
 
 
 def targets(node: ast.AST) -> Iterator[ast.Attribute]:

@@ -24,9 +24,9 @@ _NUMBER = r"\d\.\d{1,2}|\d"
 _RULES = re.compile(rf"(?<!-)\b[Rr]ules ((?:{_NUMBER})(?:(?:,| to| and|, and) (?:{_NUMBER})(?![\w.]))*)")
 _ISSUES = re.compile(r"\bKAFKA-\d+\b")
 _FILES = re.compile(r"[\w./-]*\w\.md\b")
-#: How `docs/project/protocol.md` marks a statement as seen.
+#: The mark of observed statements in `docs/project/protocol.md`: the word "seen" in parentheses.
 _SEEN = re.compile(r"\([^()]*\bseen\b[^()]*\)")
-#: The fixtures of `tests/simulation/conftest.py` that are the simulation's and a real broker's.
+#: The fixtures of `tests/simulation/conftest.py` that use the simulation and also a real broker.
 _UNDER_TEST = frozenset({"consumer", "brief_consumer", "small_consumer", "classic", "small_classic", "either"})
 #: A document of librdkafka.
 _FOREIGN = frozenset({"STATISTICS.md"})
@@ -38,7 +38,7 @@ _ELSEWHERE = re.compile(
 
 
 def rules_in(text: str) -> set[str]:
-    """Return the sections that a text cites; of the range "3.4 to 3.7" both ends."""
+    """Return the sections that a text cites; for a range such as "3.4 to 3.7", both ends."""
     return {number for cited in _RULES.findall(text) for number in re.findall(_NUMBER, cited)}
 
 
@@ -48,7 +48,7 @@ def sections() -> list[str]:
 
 
 def rows(pattern: str) -> list[str]:
-    """Return the first cells of its table rows that match the pattern."""
+    """Return the first cells of the document's table rows that match the pattern."""
     return re.findall(rf"^\| ({pattern}) \| \S", PROTOCOL.read_text(), re.MULTILINE)
 
 
@@ -79,7 +79,7 @@ def writings() -> list[Path]:
 
 
 def strays(cited: Callable[[str], set[str]], known: set[str]) -> dict[str, list[str]]:
-    """Return by file its citations that are not known."""
+    """Return the citations of each file that are not known."""
     found = {str(path.relative_to(ROOT)): sorted(cited(words_of(path)) - known) for path in writings()}
     return {path: unknown for path, unknown in found.items() if unknown}
 
@@ -102,14 +102,14 @@ def test_cited_kafka_issues_are_described_in_the_protocol_document() -> None:
 
 
 def test_cited_documents_are_in_the_repository() -> None:
-    """Texts cite only documents of the repository, and no private papers."""
+    """Texts cite only documents that are in the repository."""
     assert strays(lambda text: set(_ELSEWHERE.findall(text)), set()) == {}
     there = {path.name for folder in ("docs", "tests") for path in (ROOT / folder).rglob("*.md")} | {"README.md"}
     assert strays(lambda text: {Path(name).name for name in _FILES.findall(text)}, there | _FOREIGN) == {}
 
 
 def statements_seen() -> dict[str, list[str]]:
-    """Return by section the rows, bullets and paragraphs of `docs/project/protocol.md` that are marked as seen."""
+    """Return the rows, bullets and paragraphs of each section of the document that are marked as seen."""
     found: dict[str, list[str]] = {}
     for chapter in re.split(r"^(?=#{2,3} \d)", PROTOCOL.read_text(), flags=re.MULTILINE)[1:]:
         blocks = re.split(r"\n(?=[|-] ?)|\n\n", chapter.partition("\n")[2])

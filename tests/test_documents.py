@@ -5,7 +5,7 @@ more by a comment directly before a code block:
 
 - `<!-- run -->`: the block runs on a mock cluster until its end; `<!-- run: 3 -->` interrupts it (Ctrl-C) after
   it has printed three lines. The topic `orders` has three records, with the key `key` and the values 0 to 2.
-- `<!-- output -->`: a `text` block after such a block: the lines that it prints; `...` matches any text.
+- `<!-- output -->`: the `text` block has the lines that the block before it prints; `...` matches any text.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
 }
 #: The languages of blocks with commands. Output is in blocks with the language `text`.
 SHELLS = {"", "sh", "bash", "shell", "console"}
-#: Names in snippets, and the classes whose attributes they have; those of Spark only in pages about Spark.
+#: The classes of the variables in snippets, by the variable's name; classes of Spark apply only to pages about Spark.
 OBJECTS: dict[str, tuple[type, ...]] = {
     "consumer": (Consumer, aio.AIOConsumer),
     "view": (MembershipView,),
@@ -128,7 +128,7 @@ OBJECTS_OF_SPARK: dict[str, tuple[type, ...]] = {
     "handle": (spark.RunHandle,),
     "context": (spark.SinkContext,),
 }
-#: Endings of file names, which look like configuration keys.
+#: Extensions of file names, because file names look like configuration keys.
 FILES = (".py", ".md", ".yml", ".yaml", ".toml", ".json", ".jsonl", ".sh", ".html", ".txt", ".pem", ".key", ".xml")
 
 read = Path.read_text
@@ -425,7 +425,7 @@ def split(line: str) -> list[list[str]]:
                 found.append([])
             elif found[-1] or not re.match(r"\w+=", word):
                 found[-1].append(re.sub(r"^(\S*/)?\.?venv/bin/", "", word) if not found[-1] else word)
-    except ValueError:  # no command: an apostrophe in a sentence
+    except ValueError:  # not a command: a sentence with an apostrophe
         return []
     return [words for words in found if words]
 

@@ -1,4 +1,4 @@
-"""The example assignors without a broker: their results, each validated as before it is sent."""
+"""The results of the example assignors, without a broker; each result is validated as before it is sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.assignors.groups import Assignment, Subscriptions, everything, member
 
 ORDERS = Topics(partitions={"orders": 6})
 PAIR = Topics(partitions={"orders": 6, "payments": 6})
-#: A moved partition is given up in one round and assigned in the next; a plan that starts from the new owners may then
-#: be so much more even that another partition moves.
+#: The largest number of rounds until no partition moves. A partition is revoked in one round and assigned in the next
+#: one; from the new owners, a more even assignment may exist, so that another partition moves.
 ROUNDS = 10
 
 

@@ -45,7 +45,7 @@ PARTITIONS = 4
 RECORDS = 40
 #: For each example its topic, its folder, and the lines of each run.
 SparkLines = dict[str, tuple[str, Path, list[list[str]]]]
-#: Runs scripts one after the other in one process, so that Java starts once.
+#: A program that runs scripts one after the other in one process, so that Java starts only once.
 IN_TURN = """
 import json, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):
@@ -78,7 +78,7 @@ def committed_of(kafka: Broker, group: str) -> int:
 
 
 def answer(url: str) -> str:
-    """Return the body of the response, empty without one; also for a status of 503."""
+    """Return the body of the response, also for an error status such as 503; "" if there is no response."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:  # noqa: S310 - loopback
             return str(response.read().decode())
@@ -108,7 +108,7 @@ def in_process(kafka: Broker, *arguments: str) -> Iterator[subprocess.Popen[str]
         TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
             [sys.executable, *arguments],
-            # Spark 4.0 creates its folder `artifacts` here.
+            # Spark 4.0 creates its folder `artifacts` in the current folder.
             cwd=folder,
             env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["once", "twice"])
 def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> SparkLines:
-    """The lines that each Spark example prints in one run or in two; stderr is ignored."""
+    """Run each Spark example once or twice, and return the lines that it prints; stderr is ignored."""
     folder = tmp_path_factory.mktemp("files")
     examples = ("spark_drain", "spark_foreach_partition_sink", "spark_streaming", "spark_handler")
     topics = {example: filled(kafka) for example in examples}
@@ -159,19 +159,19 @@ def spark_lines(request: pytest.FixtureRequest, kafka: Broker, tmp_path_factory:
 
 @pytest.fixture
 def topic(kafka: Broker) -> str:
-    """A topic with 40 records."""
+    """Return a new topic with 40 records."""
     return filled(kafka)
 
 
 def filled(kafka: Broker) -> str:
-    """Create such a topic."""
+    """Create a topic with 40 records, and return its name."""
     name = create_topic(kafka.bootstrap_servers, unique("examples"), PARTITIONS)
     produce(kafka.bootstrap_servers, name, ((b"key", str(number).encode()) for number in range(RECORDS)))
     return name
 
 
 def test_every_example_is_tested() -> None:
-    """Each example has a test with its name, here or in a module of its own that needs no broker."""
+    """Each example has a test with its name, in this module or in another module for examples."""
     modules = Path(__file__).parent.glob("test_*example*.py")
     tested = {name for path in modules for name in re.findall(r"^def test_(\w+)\(", path.read_text(), re.MULTILINE)}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= tested
@@ -350,7 +350,7 @@ def test_store_offsets(kafka: Broker, topic: str) -> None:
 
 
 def test_shard_work(kafka: Broker, topic: str) -> None:
-    """Its shards continue where the former run committed them."""
+    """In a second run, the shards of the example continue at the offsets that the first run committed."""
     group = unique("crawlers")
     for _ in range(2):
         with in_process(kafka, str(ROOT / "examples" / "shard_work.py"), kafka.bootstrap_servers, group, topic) as one:
@@ -363,7 +363,7 @@ def test_shard_work(kafka: Broker, topic: str) -> None:
 
 
 def test_worker_pool(kafka: Broker, topic: str) -> None:
-    """The consumer pauses and resumes, and everything is committed when it leaves the group."""
+    """The consumer pauses and resumes, and commits all finished records before it leaves the group."""
     with started("worker_pool", kafka, topic, "--high", "8", "--low", "4", "--workers", "2") as process:
         assert process.stdout is not None
         first = [process.stdout.readline().split(":")[0] for _ in range(4)]
@@ -389,8 +389,8 @@ def test_worker_pool_ends_with_the_exception_of_its_handler(kafka: Broker, topic
 def stopped(example: str, kafka: Broker, topic: str, *arguments: str, tracebacks: int = 0) -> list[str]:
     """Send SIGTERM to the example when all records are committed; return its lines after a clean exit.
 
-    It logs so many tracebacks, of handlers that fail. Its producers may log to stderr that a coordinator of the new
-    broker was not ready.
+    The example must log this number of tracebacks of failing handlers. Its producers may log to stderr that a
+    coordinator of the new broker was not ready.
     """
 
     def is_everything_committed() -> bool:
@@ -534,7 +534,7 @@ def test_group_admin(kafka: Broker, topic: str) -> None:
     with Consumer(config) as consumer:
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) is not None, "a record")
-    # Reconciling: the member closed before it had acknowledged its partitions.
+    # The state is Reconciling if the member closed before it acknowledged its partitions.
     (listed,) = (line for line in lines_of(of_script("group_admin", kafka)) if line.startswith(topic))
     assert listed in (f"{topic}: consumer, Stable", f"{topic}: consumer, Reconciling")
     described = lines_of(of_script("group_admin", kafka, "-g", topic))

@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_S, PROCESS_S, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 START = DOCS / "start"
-#: A program with its file name, and the first output after it, however far below.
+#: A program with its file name, and the first output block below it.
 _PROGRAM = re.compile(
     r"^ *```python title=\"(?P<name>[\w.]+)\"\n(?P<code>.*?)^ *```$.*?^ *```text\n(?P<output>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
@@ -35,7 +35,7 @@ def without_warnings(text: str) -> list[str]:
 
 
 class Shown:
-    """The programs of a page, in a folder, for a broker and with topics and groups that no other test uses."""
+    """The programs of a page, written to a folder, with this broker and with topics and groups that are unique."""
 
     def __init__(self, page: Path, kafka: Broker, folder: Path) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class Shown:
         others = {name: unique(name) for name in ("quickstart", "first-rebalance")}
         for found in _PROGRAM.finditer(page.read_text()):
             code = textwrap.dedent(found["code"]).replace("localhost:9092", kafka.bootstrap_servers)
-            # "order 1" in a value is no topic.
+            # Only complete strings are replaced, because "order 1" in a value is not a topic.
             code = code.replace('"orders"', f'"orders-{folder.name}"')
             for name, other in others.items():
                 code = code.replace(f'"group.id": "{name}"', f'"group.id": "{other}"')

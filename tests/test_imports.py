@@ -22,9 +22,9 @@ from tests.support.waiting import PROCESS_S
 OURS = "consumer_membership"
 WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
 
-#: Subpackages that only other programs need.
+#: Subpackages that applications with only a consumer do not need.
 OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "kafkatest", "observe", "processing", "spark", "testing")
-#: Modules that only some consumers need: for a protocol, TLS, SASL, the guardian or an assignor.
+#: Modules that only some consumers need, for example for a protocol, TLS, SASL, the guardian or an assignor.
 OF_SOME_CONSUMERS = (
     "health.handlers",
     "health.report",
@@ -53,8 +53,8 @@ OF_SOME_CONSUMERS = (
 )
 #: Modules of `LifecycleEvent`, which `import *` also loads.
 OF_EVENTS = frozenset({f"{OURS}.health.handlers"})
-#: What the wire and the configuration once stood on, and what came with it: kio is the tests' own, and pydantic is for
-#: `ConsumerSettings`.
+#: Libraries that the wire and the configuration formerly used, and modules that these libraries import. Only tests use
+#: kio, and only `ConsumerSettings` uses pydantic.
 NO_LONGER = (
     "annotated_types",
     "argparse",

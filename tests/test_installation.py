@@ -1,4 +1,4 @@
-"""How an extra is added to an installation: the package is in no index, so no text may pass its name alone to pip."""
+"""The command that adds an extra to an installation; the package is in no index, so pip cannot find it by its name."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_pyproject_reads_the_version_from_the_package() -> None:
 
 
 def test_extra_all_names_every_other_extra() -> None:
-    """The extra `all` installs the libraries of each other extra but `kerberos`, which has to be compiled."""
+    """The extra `all` includes each other extra except `kerberos`, whose library has to be compiled."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (every,) = map(Requirement, extras.pop("all"))
     assert every.extras == extras.keys() - {"kerberos"}

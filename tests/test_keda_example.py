@@ -19,7 +19,7 @@ from tests.support.kubernetes_schemas import check, resources
 
 @pytest.mark.parametrize("path", SCALED_OBJECTS, ids=lambda path: path.stem)
 def test_scaled_objects_have_only_fields_of_the_resource_definition(path: Path) -> None:
-    """KEDA's resource definition has each field, with this type; the models that were generated from it drop others."""
+    """KEDA's resource definition has each field with this type; the model generated from it would drop other fields."""
     manifest = scaled_object(path)
     model = import_module("cloudcoil.models.keda.v1alpha1").ScaledObject
     read = model.model_validate(manifest).model_dump_json(by_alias=True, exclude_unset=True)
@@ -27,7 +27,7 @@ def test_scaled_objects_have_only_fields_of_the_resource_definition(path: Path) 
 
 
 def test_deployment_is_valid_and_leaves_the_number_of_replicas_to_the_autoscaler() -> None:
-    """A number in the manifest would replace the autoscaler's each time that the manifest is applied."""
+    """The manifest has no number of replicas, because applying it would replace the autoscaler's number."""
     for resource in resources(EXAMPLE / "deployment.yaml"):
         check(resource)
     spec = deployment()["spec"]
@@ -49,7 +49,7 @@ def test_deployment_differs_from_the_fixed_one_only_by_its_pool_and_its_stop() -
 
 @pytest.mark.parametrize("path", SCALED_OBJECTS, ids=lambda path: path.stem)
 def test_scaled_objects_match_the_deployment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They scale this Deployment, read its group, and never start more pods than there are ids to spare."""
+    """ScaledObjects scale this Deployment by its group's lag; there are at least twice as many ids as pods."""
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     member = ConsumerConfig.from_mapping({}).member_settings()
@@ -69,7 +69,7 @@ def test_scaled_objects_match_the_deployment(path: Path, monkeypatch: pytest.Mon
 
 
 def test_scaled_objects_differ_only_in_their_trigger() -> None:
-    """Both have the same limits and the same pace."""
+    """Both ScaledObjects have equal limits and equal scaling behavior."""
     specs = [scaled_object(path)["spec"] for path in SCALED_OBJECTS]
     for spec in specs:
         (trigger,) = spec.pop("triggers")
@@ -86,7 +86,7 @@ class Simulated:
         self.replicas = 1
 
     def decide(self, *lags: int) -> list[int]:
-        """The numbers of replicas for these lags, one each sync period."""
+        """Return the numbers of replicas for these lags, one lag for each sync period."""
         decided = []
         for lag in lags:
             self.replicas = self.autoscaler.decide(self.now, self.replicas, lag)
@@ -96,7 +96,7 @@ class Simulated:
 
 
 def test_autoscaler_rounds_up_and_ignores_small_deviations() -> None:
-    """The number of replicas is the lag by the threshold, rounded up; within 10 % of the present one it stays."""
+    """The number of replicas is the lag divided by the threshold, rounded up; deviations up to 10 % are ignored."""
     simulated = Simulated()
     assert simulated.decide(0, 100, 109, 111, 210, 219, 221) == [1, 1, 1, 2, 2, 2, 3]
 
@@ -114,7 +114,7 @@ def test_autoscaler_removes_pods_after_the_window_and_at_most_half_a_minute_of_t
 
 
 def test_kafka_metric_has_at_most_the_threshold_for_each_partition() -> None:
-    """KEDA's scaler for Kafka cuts the lag off, so that no more pods than partitions are wanted."""
+    """KEDA's scaler for Kafka limits the lag, so that it requests no more pods than partitions."""
     assert [kafka_metric(lag, 8, 100) for lag in (0, 799, 800, 899, 900, 5_000)] == [0, 799, 800, 899, 800, 800]
 
 

@@ -99,9 +99,10 @@ def test_manifest_variables_configure_static_members_guardian_and_probes(
 def test_hand_over_manifest_starts_new_pods_first_and_has_an_id_for_each_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a free id a new pod would join without a hand-over.
+    """The pool has exactly one id for each replica: with a free id, a new pod would join without a hand-over.
 
-    A pod that handed over is reported as not ready before the next pod is replaced, so that it ends and no other pod.
+    A pod that has handed over is reported as not ready before the next pod is replaced, so that Kubernetes ends this
+    pod and no other one.
     """
     path = EXAMPLE / "deployment-hand-over.yaml"
     spec, of_container = workload(path)["spec"], container(path)
@@ -155,7 +156,7 @@ def test_entrypoint_forwards_the_signal_and_returns_the_exit_code() -> None:
         assert process.returncode == 7
 
 
-#: Its child process has started when the program ends: the entrypoint's second is for the leave alone.
+#: A program that is killed after its child process has started, so that the entrypoint's second is only for the leave.
 _DIES = """
 import os, time
 has_started, starts = os.pipe()

@@ -1,4 +1,4 @@
-"""The ports of proxies: at whatever step of a connection they close, the client's connection ends."""
+"""The ports of proxies: if they close, the client's connection ends, at any step of the connection's start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support.listeners import Listeners
 from tests.support.waiting import PATIENCE_S
 
-#: More than the steps of asyncio until a new connection is served.
+#: More steps than asyncio needs until it serves a new connection.
 STEPS = 8
 
 
@@ -44,7 +44,7 @@ def test_connection_ends_with_its_port_at_any_step_of_its_begin(steps: int) -> N
 
 
 def test_served_connection_is_aborted_when_its_service_returns() -> None:
-    """The port stays open for others."""
+    """A connection is aborted when its service returns, and the port stays open for other connections."""
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"x")

@@ -29,7 +29,7 @@ Run = Callable[[Running], int]
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[IO[str]]:
-    """The log of a stage."""
+    """Return the open log file of a stage."""
     with (tmp_path / "log").open("w") as log:
         yield log
 
@@ -59,7 +59,7 @@ def with_outcomes(planned: Plan, stage: str, *lines: str) -> None:
 
 
 def of_stages(monkeypatch: pytest.MonkeyPatch, runs: Mapping[str, Run]) -> None:
-    """Replace what these stages run."""
+    """Replace the functions of these stages."""
     for name, run in runs.items():
         monkeypatch.setitem(STAGES, name, replace(STAGES[name], run=run))
 

@@ -21,7 +21,7 @@ REGION = "eu-west-1"
 
 
 def signature(host: str, query: list[tuple[str, str]], secret: str) -> str:
-    """The signature of a URL with this query, as AWS specifies it (Signature Version 4)."""
+    """Return the signature of a URL with this query, as AWS specifies it (Signature Version 4)."""
     values = dict(query)
     date, region, service, end = values["X-Amz-Credential"].split("/")[1:]
     pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query)
@@ -35,7 +35,7 @@ def signature(host: str, query: list[tuple[str, str]], secret: str) -> str:
 
 
 def test_msk_iam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token is a signed URL; MSK verifies the action, the region, the end and the signature."""
+    """The token is a signed URL with the action, region, expiry and signature that MSK verifies."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)

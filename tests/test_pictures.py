@@ -1,4 +1,4 @@
-"""The pictures of the README: what is generated, and what is in the repository."""
+"""The pictures of the README: the generated pictures, and the pictures in the repository."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_animated_svg_shows_each_frame_once_and_ends_with_the_last() -> None:
 
 @pytest.mark.parametrize("svg", [DEMO.read_text(), animated([Text("only")], "a title")], ids=["stored", "generated"])
 def test_svg_loads_nothing_from_other_hosts(svg: str) -> None:
-    """The only address is the namespace of SVG, and clip paths are in the file."""
+    """The only address in the SVG is its namespace, and its clip paths are in the file."""
     assert set(re.findall(r"https?://[^\s\"')]+", svg)) == {"http://www.w3.org/2000/svg"}
     assert {target[0] for target in re.findall(r"url\(([^)]*)\)", svg)} <= {"#"}
 
 
 def test_screenshot_of_the_timeline_is_a_png_of_moderate_size() -> None:
-    """The README loads it, so that it stays below 500 kB."""
+    """The screenshot is a PNG below 500 kB, because the README loads it."""
     stored = TIMELINE.read_bytes()
     assert stored.startswith(b"\x89PNG")
     assert len(stored) < 500_000

@@ -97,7 +97,7 @@ class Programs:
         return topic
 
     def report(self, group: str) -> GroupReport | None:
-        """Return the description of a group, None if it does not exist."""
+        """Return the report of a group; None if it does not exist."""
         try:
             return GroupAdmin({"bootstrap.servers": self.servers}).describe(self.names[group])
         except GroupError:

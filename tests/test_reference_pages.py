@@ -18,7 +18,7 @@ def test_page_of_log_messages_has_each_message_of_the_code_with_its_cause() -> N
 
 
 def test_log_messages_resolve_levels_texts_and_loggers() -> None:
-    """The search finds wrappers, texts in variables and levels that depend on a condition."""
+    """The search resolves wrappers, texts in variables, and levels that depend on a condition."""
     found = set(log_messages.messages())
     membership, network = "consumer_membership.membership", "consumer_membership.network"
     transition = "Member ... with epoch ... transitioned from ... to ...: ..."

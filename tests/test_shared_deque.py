@@ -1,4 +1,4 @@
-"""`SharedDeque`: the items of one moment, while other threads add and take."""
+"""`SharedDeque`: `items` returns a consistent snapshot while other threads append and pop items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROUNDS = 5_000
 
 
 def test_items_are_those_of_one_moment() -> None:
-    """The numbers in the deque are always consecutive, because one is added for each that is taken."""
+    """A snapshot always has consecutive numbers, while the other thread appends a number and then pops the oldest."""
     shared = SharedDeque(range(10))
 
     def change() -> None:
@@ -28,7 +28,7 @@ def test_items_are_those_of_one_moment() -> None:
 
 
 def test_maximum_length_is_kept() -> None:
-    """The oldest items are dropped, as in any deque."""
+    """With a maximum length, the oldest items are dropped, as in every deque."""
     shared = SharedDeque([1, 2], maxlen=2)
     shared.append(3)
     assert shared.items() == [2, 3]

@@ -22,7 +22,7 @@ from tests.support.site import EXAMPLES_INDEX, EXAMPLES_PAGE, built_in, configur
 
 pytestmark = pytest.mark.slow
 
-#: Elements that load something when the page opens, with the attribute that has the address.
+#: Elements that load a resource when the page opens, each with the attribute that has the address.
 LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 
 
@@ -36,7 +36,7 @@ class PageReader(HTMLParser):
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the attributes of one element."""
+        """Collect the links, anchors and addresses of one element."""
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
@@ -47,7 +47,7 @@ class PageReader(HTMLParser):
 
 @cache
 def read(page: Path) -> PageReader:
-    """Return what a page links to, loads and can be linked at."""
+    """Return the links, the loaded addresses and the anchors of a page."""
     reader = PageReader()
     reader.feed(page.read_text())
     return reader

@@ -29,7 +29,7 @@ class _Quiet(SimpleHTTPRequestHandler):
     """Serves files and logs nothing."""
 
     def log_message(self, *_: object) -> None:
-        """Drop the line."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_site_has_a_light_and_a_dark_scheme(browser: Any, site: str, scheme: str
 
 
 def test_site_draws_diagrams(browser: Any, site: str) -> None:
-    """Mermaid's diagrams are drawn by the copy that the site has."""
+    """The site's copy of Mermaid draws the diagrams."""
     browser.get(f"{site}reference/states/")
     height = "return Math.min(...[...document.querySelectorAll('div.mermaid')].map(found => found.clientHeight))"
     count = (DOCS / "reference/states.md").read_text().count("```mermaid\n")

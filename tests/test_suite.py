@@ -21,7 +21,7 @@ BROKERS = {"broker_pool", "kafka_broker", "kafka", "broker", "environment"}
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the modules that one imports, and the names imported from them as if they were modules."""
+    """Yield the modules that a module imports, and the names that it imports from them as if they were modules."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
@@ -36,7 +36,7 @@ def functions(path: Path) -> Iterator[ast.FunctionDef]:
 
 
 def name_of(path: Path) -> str:
-    """Return the path as pytest writes it."""
+    """Return the path in pytest's form."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -47,7 +47,7 @@ def test_modules_never_import_test_modules() -> None:
 
 
 def test_integration_tests_take_their_brokers_from_the_pool() -> None:
-    """Integration tests take brokers from fixtures, also brokers of their own (`own`), and never start one directly."""
+    """Integration tests get all brokers from fixtures, also their own brokers (`own`), and never start one directly."""
     for path in sorted((TESTS / "integration").glob("test_*.py")):
         taken = {argument.arg for function in functions(path) for argument in function.args.args}
         assert taken & BROKERS, name_of(path)

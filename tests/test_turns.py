@@ -15,7 +15,7 @@ MOST = ALWAYS + 2
 
 
 def test_all_turns_are_taken_while_the_processors_have_room(tmp_path: Path) -> None:
-    """As many tests run at the same time as the run has processes."""
+    """While the processors are not busy, as many tests run at the same time as the run has processes."""
     with ExitStack() as held:
         for _ in range(MOST):
             held.enter_context(Turns(tmp_path, MOST, share=lambda: 1.0).taken())
@@ -53,5 +53,5 @@ def test_test_waits_on_a_busy_machine(tmp_path: Path, becomes_free: str) -> None
 
 
 def test_share_of_a_core_is_a_positive_fraction() -> None:
-    """A thread cannot get more than one core; the clocks differ by microseconds."""
+    """The share is at most 1, because a thread cannot use more than one core, except for differences of the clocks."""
     assert 0 < share_of_a_core() < 1.01

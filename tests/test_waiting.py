@@ -12,20 +12,20 @@ from tests.support.waiting import async_wait_until, wait_until
 
 
 def test_wait_until_returns_the_first_true_result() -> None:
-    """A wait returns the first true result, so that a test can use it."""
+    """`wait_until` returns the first true result, so that a test can use it."""
     numbers = count()
     assert wait_until(lambda: next(numbers) >= 3 and "found", "a number above 2") == "found"
     assert next(numbers) == 4
 
 
 def test_wait_until_fails_with_the_expectation_the_limit_and_the_last_sample() -> None:
-    """The failure names what was expected, the time limit and what was seen instead."""
+    """The failure has the expected event, the time limit and the last observed state."""
     with pytest.raises(AssertionError, match=r"^three members: not within 0 s; seen: \['a'\]$"):
         wait_until(lambda: False, "three members", 0, seen=lambda: ["a"])
 
 
 def test_wait_until_calls_between_only_between_two_checks() -> None:
-    """`between` runs once between two checks, and not after the last one."""
+    """`between` runs once between two checks, and not after the last check."""
     polls: list[int] = []
     wait_until(lambda: len(polls) == 2, "two polls", between=lambda: polls.append(1))
     assert polls == [1, 1]

@@ -1,4 +1,4 @@
-"""Groups for the assignors' tests: short notations become topics and subscriptions, and results are measured."""
+"""Groups for the assignors' tests: functions that parse short notations and that measure results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def member(
     *,
     is_old: bool = False,
 ) -> MemberSubscription:
-    """Return a member's subscription with these owned partitions and generation; `old`: before KIP-792."""
+    """Return a member's subscription with these owned partitions and generation; `is_old`: as before KIP-792."""
     held, user_data = partitions(owned), None
     if assignor == "sticky":
         user_data, held = BUILT_IN["sticky"].user_data(frozenset(), held, generation), frozenset()
@@ -59,7 +59,7 @@ def member(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Golden:
-    """One group that Java's assignors were given, and what they made of it."""
+    """One group, with the results of Java's assignors for it."""
 
     number: int
     kind: str
@@ -89,13 +89,13 @@ class Golden:
 
     @property
     def has_racks(self) -> bool:
-        """Whether racks are known at all."""
+        """Whether the racks of partitions are known."""
         return bool(self.topics.racks)
 
 
 @cache
 def golden() -> tuple[Golden, ...]:
-    """All golden groups (made by tests/support/java/AssignorGolden.java)."""
+    """Return all golden groups, which tests/support/java/AssignorGolden.java created."""
     return tuple(_golden(number, json.loads(line)) for number, line in enumerate(GOLDEN.read_text().splitlines()))
 
 
@@ -115,34 +115,34 @@ def _golden(number: int, line: Mapping[str, Any]) -> Golden:
 
 
 def validated(assignor: str, subscriptions: Mapping[str, MemberSubscription]) -> Validated:
-    """Who owns what, as this assignor reads it."""
+    """Return the owners of the partitions, according to the claims that this assignor reads."""
     return validate_subscriptions(subscriptions, claim_reader(BUILT_IN[assignor]))
 
 
 def sizes(assignment: Assignment) -> list[int]:
-    """How many partitions each member has, in order."""
+    """Return the number of partitions of each member, sorted."""
     return sorted(len(some) for some in assignment.values())
 
 
 def balance_score(assignment: Assignment) -> int:
-    """Java's: the sum of the differences of all pairs; 0 is perfect."""
+    """Return Java's balance score: the sum of the differences of all pairs of members; 0 is perfect."""
     ordered = sizes(assignment)
     return sum(size * (2 * place - len(ordered) + 1) for place, size in enumerate(ordered))
 
 
 def kept(assignment: Assignment, owners: Validated) -> int:
-    """How many partitions stay with their owner."""
+    """Return the number of partitions that stay with their owner."""
     return sum(len(set(some) & owners.owned[name]) for name, some in assignment.items())
 
 
 def out_of_rack(topics: Topics, subscriptions: Mapping[str, MemberSubscription], assignment: Assignment) -> int:
-    """How many partitions are given to a member in another rack, where racks matter."""
+    """Return the number of partitions that are assigned to a member in another rack, if racks matter for them."""
     racks = Racks(topics, subscriptions, everything(topics, subscriptions))
     return sum(racks.mismatch(name, partition) for name, some in assignment.items() for partition in some)
 
 
 def everything(topics: Topics, subscriptions: Mapping[str, MemberSubscription]) -> frozenset[TopicPartition]:
-    """All partitions of all subscribed topics."""
+    """Return all partitions of all subscribed topics."""
     wanted: set[str] = set().union(*(subscription.topics for subscription in subscriptions.values()))
     return frozenset(
         TopicPartition(topic, number)

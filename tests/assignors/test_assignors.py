@@ -28,20 +28,20 @@ EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
 
 def assigned(assignor: str, topics: Topics, subscriptions: Subscriptions) -> dict[str, frozenset[TopicPartition]]:
-    """Who gets what."""
+    """Return the partitions that this assignor assigns to each member."""
     result = BUILT_IN[assignor].assign(topics, subscriptions)
-    return {name: frozenset(some) for name, some in result.items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+    return {name: frozenset(some) for name, some in result.items()}  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
 
 
 def plain(**counts: int) -> Topics:
-    """Topics with so many partitions."""
+    """Return topics with these numbers of partitions."""
     return Topics(partitions=counts)
 
 
 def test_names_and_protocols_equal_javas() -> None:
     """Only cooperative-sticky supports the cooperative protocol.
 
-    It also supports the eager one, for rolling upgrades.
+    It also supports the eager protocol, for rolling upgrades.
     """
     assert {name: assignor.protocols for name, assignor in BUILT_IN.items()} == {
         "range": {EAGER},
@@ -133,7 +133,7 @@ def test_members_read_from_replicas_in_their_rack() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Sums over a rolling restart: how often a partition left a running member, read another rack, and the balance."""
+    """Sums over a rolling restart: moves away from running members, reads from other racks, and balance scores."""
 
     moved: int
     remote: int
@@ -170,7 +170,7 @@ def rolling_restart(topics: Topics, before: Subscriptions, new_topics: str) -> R
 
 
 def test_sticky_reads_within_the_rack_during_a_rolling_restart() -> None:
-    """With two replicas in three racks no member reads from another rack, and fewer partitions move."""
+    """With two replicas in three racks, no member reads from another rack, and few partitions move."""
     pairs = ("ab", "bc", "ca")
     racks = {
         TopicPartition(topic, number): frozenset(pairs[(number * 7 + number // 5) % 3])
@@ -180,7 +180,7 @@ def test_sticky_reads_within_the_rack_during_a_rolling_restart() -> None:
     topics = Topics(partitions={"orders": 24, "items": 12}, racks=racks)
     before = {f"m{number}": member("orders items", rack="abc"[number % 3], assignor="sticky") for number in range(6)}
     restart = rolling_restart(topics, before, "orders items")
-    # Without `returns`: 42 moves, and 19 times a partition that is read from another rack.
+    # Without `returns`: 42 moves, and 19 reads of a partition from another rack.
     assert (restart.moved <= 39, restart.remote, restart.imbalance) == (True, 0, 24)
 
 
@@ -203,7 +203,7 @@ def test_single_stale_claim_is_kept() -> None:
 
 
 def test_newest_generation_keeps_a_partition_that_several_claim() -> None:
-    """The member with the older claim learns from the result that it has lost the partition."""
+    """The member with the newest claim keeps the partition; the other member does not receive it in the result."""
     subscriptions = {"a": member("t", "t:0", 3), "b": member("t", "t:0", 5)}
     assert assigned("cooperative-sticky", plain(t=2), subscriptions) == {
         "a": partitions("t:1"),
@@ -212,7 +212,7 @@ def test_newest_generation_keeps_a_partition_that_several_claim() -> None:
 
 
 def test_partition_claimed_in_equal_generations_waits_for_a_round() -> None:
-    """Both members may be fetching the partition, so it is assigned after both have revoked it."""
+    """A partition with equal claims is assigned one round later, because both members may still be fetching it."""
     subscriptions = {"a": member("t", "t:0,1", 5), "b": member("t", "t:0", 5)}
     first = assigned("cooperative-sticky", plain(t=2), subscriptions)
     assert first == {"a": partitions("t:1"), "b": frozenset()}
@@ -221,7 +221,7 @@ def test_partition_claimed_in_equal_generations_waits_for_a_round() -> None:
 
 
 def test_generation_of_an_older_client_comes_from_its_user_data() -> None:
-    """Before KIP-792 cooperative-sticky sent the generation in its user data."""
+    """The generation of an older client is read from its user data, where cooperative-sticky sent it before KIP-792."""
     subscriptions = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 7, is_old=True)}
     assert assigned("cooperative-sticky", plain(t=2), subscriptions)["b"] == partitions("t:0")
 
@@ -235,7 +235,7 @@ def test_claim_of_an_older_client_without_a_generation_is_the_oldest(data: bytes
 
 
 def test_sticky_ignores_the_protocols_owned_partitions() -> None:
-    """An eager member revoked everything before it joined; its former partitions are in its user data."""
+    """`sticky` reads claims from user data, because an eager member has revoked all partitions before it joins."""
     mistaken = MemberSubscription(
         topics=frozenset({"t"}), user_data=encode(partitions("t:1"), 4), owned=partitions("t:0"), generation=9
     )

@@ -1,4 +1,4 @@
-"""The built-in assignors compared with Java's for 420 groups, made by `tests/support/java/AssignorGolden.java`."""
+"""The built-in assignors compared with Java's, for the 420 groups of `tests/support/java/AssignorGolden.java`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from tests.assignors.groups import (
     validated,
 )
 
-#: Java's sticky assignors take a first member without topics for one that wants the same as the second one.
+#: Groups for which Java's sticky result is invalid: Java treats a first member without topics as if it had the
+#: subscription of the second member.
 _WRONG_IN_JAVA = 5
 
 
 def as_sets(group: Golden, assignor: str) -> Mapping[str, frozenset[TopicPartition]]:
-    """Our result."""
+    """Return the result of this package's assignor."""
     result = BUILT_IN[assignor].assign(group.topics, group.subscriptions(assignor))
-    return {member: frozenset(some) for member, some in result.items()}  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+    return {member: frozenset(some) for member, some in result.items()}  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
 
 
 def is_right_in_java(group: Golden) -> bool:
-    """Whether Java's sticky result could be sent at all."""
+    """Return whether Java's sticky result is valid, so that a leader could send it."""
     try:
         check_complete(group.topics, group.subscriptions("sticky"), group.results["sticky"])
     except AssignmentError:
@@ -43,7 +44,7 @@ def is_right_in_java(group: Golden) -> bool:
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_range_and_roundrobin_equal_javas_results(assignor: str) -> None:
-    """Java's leaders and this package's agree.
+    """Leaders with the Java client and leaders with this package compute equal assignments.
 
     The groups have static members, unequal subscriptions, co-partitioned topics and racks.
     """
@@ -51,12 +52,12 @@ def test_range_and_roundrobin_equal_javas_results(assignor: str) -> None:
 
 
 def test_java_assigns_a_topic_to_a_member_without_topics_and_we_do_not() -> None:
-    """Java's invalid results are left out of the comparisons below."""
+    """In some groups, only Java assigns a topic to a member without topics; the tests below exclude these groups."""
     assert sum(not is_right_in_java(group) for group in golden()) == _WRONG_IN_JAVA
 
 
 def test_sticky_equals_javas_result_where_it_does_not_depend_on_hashes() -> None:
-    """The sticky results are equal if nothing is left to choose.
+    """The sticky results are equal in groups for which the rules leave no choice.
 
     The groups have equal subscriptions, no racks, no contradicted claims, and no choice of the members with larger
     quotas.
@@ -76,9 +77,9 @@ def test_sticky_equals_javas_result_where_it_does_not_depend_on_hashes() -> None
 
 
 def test_sticky_is_never_worse_than_java_by_balance_then_racks_then_stickiness() -> None:
-    """Each balance score is as good as Java's or better.
+    """Each balance score is at least as good as Java's.
 
-    With an equal score fewer partitions are out of rack, and then more stay with their owner.
+    If the scores are equal, no more partitions are out of rack; if these are equal, no fewer stay with their owner.
     """
     worse = []
     better = 0
@@ -103,13 +104,13 @@ def test_every_result_is_complete_and_cooperative_ones_take_no_owned_partition()
             owners = validated(name, subscriptions)
             result = assignor.assign(group.topics, subscriptions)
             is_cooperative = name == "cooperative-sticky"
-            check_complete(group.topics, subscriptions, result, owners.claimants if is_cooperative else ())  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+            check_complete(group.topics, subscriptions, result, owners.claimants if is_cooperative else ())  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
             if is_cooperative:
-                check_cooperative(owners, result)  # type: ignore[arg-type]  # its own ones assign TopicPartitions
+                check_cooperative(owners, result)  # type: ignore[arg-type]  # built-in assignors assign TopicPartitions
 
 
 def test_cooperative_withholds_as_many_as_java_without_contradicted_claims() -> None:
-    """With equal subscriptions and no racks as many partitions wait for the next round as in Java."""
+    """With equal subscriptions and no racks, as many partitions are withheld until the next round as in Java."""
     different = []
     for group in golden():
         owners = validated("cooperative-sticky", group.subscriptions("cooperative-sticky"))

@@ -30,11 +30,11 @@ class Own:
         self._rule = rule
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> None:
-        """Nothing."""
+        """Return no user data."""
         del topics, owned, generation
 
     def assign(self, topics: Topics, subscriptions: Subscriptions) -> Result:
-        """By its rule."""
+        """Return the result of the rule."""
         return self._rule(topics, subscriptions)
 
 
@@ -42,7 +42,7 @@ COOPERATIVE = RebalanceProtocol.COOPERATIVE
 
 
 def giving(*protocols: RebalanceProtocol, **words: str) -> Own:
-    """An assignor with this result."""
+    """Return an assignor with this result."""
     return Own(lambda _topics, _subscriptions: {name: partitions(some) for name, some in words.items()}, *protocols)
 
 
@@ -92,7 +92,7 @@ def test_generator_in_a_result_is_read_once() -> None:
 )
 def test_result_of_a_wrong_type_raises_an_error_that_names_the_value(result: object, words: str) -> None:
     """The error names the wrong value and its type, and no internal error is raised."""
-    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # wrong on purpose
     with pytest.raises(AssignmentError) as caught:
         assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")})
     assert words in str(caught.value)
@@ -108,7 +108,7 @@ def test_result_of_a_wrong_type_raises_an_error_that_names_the_value(result: obj
 )
 def test_any_result_is_sent_or_raises_an_assignment_error(result: object) -> None:
     """Any value that a user's assignor returns is sent or raises AssignmentError."""
-    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # wrong on purpose
     with suppress(AssignmentError):
         assert assign_checked(own, Topics(partitions={}), {"a": member("t")}).assignments == {"a": frozenset()}
 
@@ -146,7 +146,7 @@ def test_assignor_receives_the_valid_claims_and_the_log_the_others() -> None:
 
 
 def test_cooperative_result_must_omit_moved_partitions() -> None:
-    """An eager result may give a partition to any member, because all partitions were revoked before."""
+    """A cooperative result must omit a partition that moves; an eager result may assign it to any member."""
     claims = {"a": member("t", "t:0", 4), "b": member("t")}
     topics = Topics(partitions={"t": 1})
     assert assign_checked(giving(b="t:0"), topics, claims).assignments["b"] == partitions("t:0")

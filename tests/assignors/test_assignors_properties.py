@@ -28,23 +28,23 @@ from tests.assignors.groups import (
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 STICKY = ("sticky", "cooperative-sticky")
-#: A slow machine must not fail the test.
+#: Settings without a deadline, so that a busy machine cannot fail a test.
 _IN_TIME = settings(deadline=None, max_examples=60)
 _NAMES = ("t0", "t1", "t2")
 _RACKS = ("east", "west")
-#: So many ways to give everything away are all tried.
+#: The largest number of assignments of a group that a test tries.
 _FEW = 3**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Topics and what members own and want, independent of an assignor."""
+    """Topics, and the subscriptions and claims of members, independent of an assignor."""
 
     topics: Topics
     subscriptions: Subscriptions
 
     def sent_by(self, assignor: str) -> Subscriptions:
-        """Return the subscription as this assignor's members send it."""
+        """Return the subscriptions as this assignor's members send them."""
         return {
             name: replace(s, user_data=BUILT_IN[assignor].user_data(s.topics, s.owned, s.generation))
             for name, s in self.subscriptions.items()
@@ -52,7 +52,7 @@ class Group:
 
     def assigned(self, assignor: str) -> Assignment:
         """Return the result of the assignor."""
-        return BUILT_IN[assignor].assign(self.topics, self.sent_by(assignor))  # type: ignore[return-value]  # its own ones assign TopicPartitions
+        return BUILT_IN[assignor].assign(self.topics, self.sent_by(assignor))  # type: ignore[return-value]  # built-in assignors assign TopicPartitions
 
     def after(self, assignment: Assignment, generation: int) -> Group:
         """Return the group in its next generation, in which each member owns its assignment."""
@@ -69,7 +69,7 @@ class Group:
 def groups(
     draw: strategies.DrawFn, *, is_equal: bool = False, most_members: int = 6, most_partitions: int = 7
 ) -> Group:
-    """Any group: claims may be stale, contradicted, or of partitions that do not exist."""
+    """Draw any group: claims may be stale, contradicted, or of partitions that do not exist."""
     counts = draw(strategies.dictionaries(strategies.sampled_from(_NAMES), strategies.integers(1, most_partitions)))
     racks = {}
     if draw(strategies.booleans()):
@@ -116,7 +116,7 @@ def test_every_partition_is_assigned_once_to_a_subscriber(assignor: str, group: 
 @_IN_TIME
 @given(group=groups(is_equal=True))
 def test_equal_subscriptions_receive_equally_many_partitions(assignor: str, group: Group) -> None:
-    """No member has two partitions more than another one, also with racks."""
+    """The numbers of partitions of two members differ by at most one, also with racks."""
     least, *_, most = [*sizes(group.assigned(assignor))] * 2
     assert most - least <= 1
 
@@ -126,7 +126,7 @@ def test_equal_subscriptions_receive_equally_many_partitions(assignor: str, grou
 @_IN_TIME
 @given(group=groups(), chance=strategies.randoms(use_true_random=False))
 def test_result_does_not_depend_on_the_order_of_its_input(assignor: str, group: Group, chance: Random) -> None:
-    """Members, topics and racks arrive in any order."""
+    """The result is equal for each order of members, topics and racks."""
 
     def shuffled(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
         items = list(mapping.items())
@@ -145,7 +145,7 @@ def test_result_does_not_depend_on_the_order_of_its_input(assignor: str, group: 
 def test_second_round_completes_and_a_third_changes_nothing(assignor: str, group: Group) -> None:
     """The second sticky result equals the first.
 
-    The second cooperative result assigns what was withheld, and then stays.
+    The second cooperative result also assigns the withheld partitions, and the third result equals it.
     """
     first = group.after(group.assigned(assignor), 6)
     second = first.assigned(assignor)
@@ -159,7 +159,7 @@ def test_second_round_completes_and_a_third_changes_nothing(assignor: str, group
 @_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(2, 9), lost=strategies.integers(0, 8))
 def test_loss_of_a_member_moves_only_its_partitions(partitions: int, members: int, lost: int) -> None:
-    """All other members keep all their partitions."""
+    """If a member leaves, all other members keep all their partitions."""
     before = settled(partitions, members)
     gone = f"m{lost % members}"
     after = Group(topics=before.topics, subscriptions={m: s for m, s in before.subscriptions.items() if m != gone})
@@ -171,7 +171,7 @@ def test_loss_of_a_member_moves_only_its_partitions(partitions: int, members: in
 @_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(1, 9))
 def test_new_member_receives_the_smaller_quota_and_nothing_else_moves(partitions: int, members: int) -> None:
-    """No balanced result moves fewer partitions."""
+    """A new member receives the smaller quota and no other partition moves; a balanced result needs these moves."""
     before = settled(partitions, members)
     newcomer = MemberSubscription(topics=frozenset({"t0"}))
     after = Group(topics=before.topics, subscriptions={"a": newcomer, **before.subscriptions})
@@ -181,7 +181,7 @@ def test_new_member_receives_the_smaller_quota_and_nothing_else_moves(partitions
 
 
 def settled(partitions: int, members: int) -> Group:
-    """A group after its first rebalance."""
+    """Return a group after its first rebalance."""
     fresh = Group(
         topics=Topics(partitions={"t0": partitions}),
         subscriptions={f"m{number}": MemberSubscription(topics=frozenset({"t0"})) for number in range(members)},

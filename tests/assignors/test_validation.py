@@ -21,7 +21,7 @@ TOPICS = Topics(partitions=MappingProxyType({"t": 3, "u": 1}))
 
 
 def owned(subscriptions: Subscriptions) -> dict[str, frozenset[TopicPartition]]:
-    """The good claims."""
+    """Return the valid claims."""
     return dict(validate_subscriptions(subscriptions).owned)
 
 
@@ -38,7 +38,7 @@ def test_newest_generation_wins_and_the_other_member_keeps_the_rest() -> None:
 
 
 def test_any_generation_is_newer_than_none() -> None:
-    """A member whose generation was reset sends -1."""
+    """A claim with any generation is newer than a claim with -1, which a member sends after a reset."""
     claims = {"a": member("t", "t:0"), "b": member("t", "t:0", 0)}
     assert owned(claims) == {"a": frozenset(), "b": partitions("t:0")}
 
@@ -52,7 +52,7 @@ def test_equal_generations_leave_a_partition_unowned(generation: int) -> None:
 
 
 def test_equal_older_claims_do_not_affect_the_newest() -> None:
-    """Of three claims the newest is valid, whatever their order. In Java the result depends on the order."""
+    """The newest of three claims is valid, whatever their order. In Java the result depends on the order."""
     claims = {"a": member("t", "t:0", 5), "b": member("t", "t:0", 5), "c": member("t", "t:0", 6)}
     assert owned(claims)["c"] == partitions("t:0")
     assert validate_subscriptions(claims).contested == frozenset()
@@ -74,7 +74,7 @@ def test_contradicted_claims_are_reported_with_members_and_generations() -> None
 
 
 def test_cleaned_subscriptions_contain_only_valid_claims() -> None:
-    """A user's own assignor can trust the claims that it receives."""
+    """The subscriptions that a user's own assignor receives contain only valid claims."""
     claims = {"a": member("t", "t:0,1", 6), "b": member("t", "t:0", 7)}
     cleaned = validate_subscriptions(claims).applied_to(claims)
     assert {name: (s.owned, s.generation) for name, s in cleaned.items()} == {
@@ -109,7 +109,7 @@ def test_invalid_result_raises_with_partition_and_member(result: dict[str, str],
 
 
 def test_partition_twice_in_one_members_list_raises() -> None:
-    """A list may contain the same partition twice, which is an error."""
+    """A list that contains a partition twice raises an error."""
     twice = [TopicPartition("t", 0), TopicPartition("t", 0)]
     with pytest.raises(AssignmentError, match="t-0 is given twice: to a and to a"):
         check_complete(Topics(partitions={"t": 1}), {"a": member("t")}, {"a": twice})
@@ -126,7 +126,7 @@ def test_only_claimed_partitions_may_be_withheld() -> None:
 
 
 def test_owned_partition_is_not_assigned_to_another_member() -> None:
-    """A partition is first revoked and then assigned (KIP-429)."""
+    """A cooperative result must not assign an owned partition to another member before it is revoked (KIP-429)."""
     validated = validate_subscriptions({"a": member("t", "t:0,1", 4), "b": member("t", "t:2", 4)})
     check_cooperative(validated, {"a": partitions("t:0"), "b": partitions("t:2")})
     with pytest.raises(AssignmentError) as caught:
@@ -138,7 +138,7 @@ def test_owned_partition_is_not_assigned_to_another_member() -> None:
 
 
 def test_owner_receives_its_partition_despite_a_stale_claim() -> None:
-    """The newest claim is valid.
+    """The owner with the newest claim may receive its partition.
 
     A third member has to wait for both claimants, and the stale claimant for the owner.
     """

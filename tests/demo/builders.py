@@ -1,4 +1,4 @@
-"""One moment of a demo, for the screens to draw."""
+"""A snapshot of a demo, for tests of its screens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, partitions and runs; and the check, which must fail whenever the promise is broken."""
+"""Numbers, partitions and runs of records, and the demo's check, which must fail for each lost or repeated record."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_consecutive_numbers_of_a_partition_are_one_run() -> None:
 
 
 def records_seen(*seen: tuple[int, Run]) -> SeenRecords:
-    """The records that these members saw."""
+    """Return the records that these members received."""
     records = SeenRecords(PARTITIONS)
     for member, run in seen:
         records.add(member, run)
@@ -64,7 +64,7 @@ def records_seen(*seen: tuple[int, Run]) -> SeenRecords:
 def check(
     records: SeenRecords, *, killed: tuple[int, ...] = (), committed: dict[int, int] | None = None
 ) -> CheckResult:
-    """The check's result on nine records, three in each partition."""
+    """Return the result of the check for nine records, three in each partition."""
     return records.check(produced=PRODUCED, killed=killed, committed=ENDS if committed is None else committed, end=ENDS)
 
 
@@ -84,19 +84,19 @@ def test_check_holds_if_every_record_was_seen_once() -> None:
     ],
 )
 def test_check_fails_for_a_lost_record_and_names_it(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
-    """A number that no member saw is named."""
+    """The check fails if no member received a record, and its finding has the record's number."""
     result = check(records_seen(*seen))
     assert result.findings == (f"records never consumed: 1 ({missing})",)
     assert not result.holds
 
 
 def test_check_without_seen_records_names_the_first_numbers() -> None:
-    """The finding names at most five numbers."""
+    """The finding about missing records has at most five numbers."""
     assert check(records_seen()).findings == ("records never consumed: 9 (0, 1, 2, 3, 4, ...)",)
 
 
 def test_check_fails_for_a_duplicate_without_a_killed_member() -> None:
-    """A clean leave or a join never duplicates a record."""
+    """The check fails for a duplicate without a kill, because a join or a clean leave never duplicates a record."""
     result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 2))))
     finding = "records consumed more than once, although no killed member consumed them: 2 (4, 7)"
     assert result.findings == (finding,)
@@ -111,7 +111,7 @@ def test_check_fails_for_a_duplicate_of_a_member_that_was_not_killed() -> None:
 
 
 def test_check_fails_if_a_member_sees_its_own_record_again() -> None:
-    """A member that goes back behind its own position duplicates records."""
+    """The check fails if a member receives a record again, because its own position must not go back."""
     assert not check(records_seen(*EVERYTHING, (FIRST, Run(4, 1)))).holds
 
 
@@ -133,18 +133,18 @@ def test_check_allows_duplicates_of_a_killed_member(order: tuple[int, int]) -> N
     ],
 )
 def test_check_fails_if_a_committed_offset_is_not_the_end_offset(committed: dict[int, int], finding: str) -> None:
-    """The partition is named if its committed offset is behind, beyond or missing."""
+    """The check fails if a committed offset is behind the end, beyond the end or missing, and names the partition."""
     assert check(records_seen(*EVERYTHING), committed=committed).findings == (finding,)
 
 
 def test_check_accepts_an_empty_partition_without_a_commit() -> None:
-    """An end offset of 0 agrees with a missing commit."""
+    """The check accepts a missing commit of a partition whose end offset is 0."""
     records = records_seen((FIRST, Run(0, 1)))
     assert records.check(produced=1, killed=(), committed={0: 1}, end={0: 1, 1: 0, 2: 0}).holds
 
 
 def test_check_fails_for_a_record_that_was_never_produced() -> None:
-    """A number beyond the last produced one is named."""
+    """The check fails for a number beyond the last produced record, and names the number."""
     assert check(records_seen(*EVERYTHING, (FIRST, Run(9, 1)))).findings == (
         "records consumed, but never produced: 1 (9)",
     )
@@ -152,7 +152,7 @@ def test_check_fails_for_a_record_that_was_never_produced() -> None:
 
 @pytest.mark.parametrize("count", ["foreign", "unacknowledged"])
 def test_check_fails_for_foreign_or_unacknowledged_records(count: str) -> None:
-    """With foreign or unacknowledged records the numbers prove nothing."""
+    """The check fails if there are foreign or unacknowledged records, because its numbers would prove nothing."""
     counts = {count: 1}
     result = records_seen(*EVERYTHING).check(produced=PRODUCED, killed=(), committed=ENDS, end=ENDS, **counts)
     assert len(result.findings) == 1

@@ -28,7 +28,7 @@ NOWHERE = "127.0.0.1:1"
 
 @contextmanager
 def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """A demo that is killed at the end if it still runs, without a broker from the environment."""
+    """Start a demo without a broker from the environment; kill it at the end if it still runs."""
     environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     with subprocess.Popen(
         [*COMMAND, *words],
@@ -38,7 +38,7 @@ def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A terminal's Ctrl-C reaches the whole foreground group, and a test's must not reach pytest.
+        # The signals of a test, like a terminal's Ctrl-C, must not reach pytest's process group.
         start_new_session=True,
     ) as process:
         try:
@@ -48,7 +48,7 @@ def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> None:
-    """Read its lines up to one that contains these words."""
+    """Read the lines of the process up to a line that contains these words."""
     seen = []
     for line in process.stdout or ():
         seen.append(line)
@@ -83,7 +83,7 @@ def test_demo_passes_its_check_on_a_real_broker() -> None:
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.timeout(120)
 def test_interrupted_or_killed_demo_leaves_no_process(ending: signal.Signals) -> None:
-    """On any ending, its members and its mock cluster end too; SIGINT and SIGTERM give exit code 130."""
+    """However the demo ends, its members and its mock cluster also end; SIGINT and SIGTERM cause exit code 130."""
     with demo("--backend", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 2")
         children = psutil.Process(process.pid).children(recursive=True)
@@ -111,7 +111,7 @@ def test_demo_with_a_closed_stdout_ends_without_a_traceback() -> None:
 
 @pytest.mark.timeout(120)
 def test_demo_on_the_mock_cluster_states_that_it_is_not_kafka() -> None:
-    """Readers of the figures must know this; the check passes there as well."""
+    """On the mock cluster, the demo prints that this is not Apache Kafka, and its check passes."""
     with demo("--backend", "mock", "--seconds", "0.5") as process:
         out, _ = process.communicate(timeout=110)
     assert "THIS IS NOT APACHE KAFKA" in out
@@ -120,7 +120,7 @@ def test_demo_on_the_mock_cluster_states_that_it_is_not_kafka() -> None:
 
 
 def test_demo_member_ends_with_its_parent() -> None:
-    """A member's stdin ends with its parent, and the member ends, even if no broker responds."""
+    """A member ends when its parent ends, which closes the member's stdin, even if no broker responds."""
     arguments = MemberArguments(name="m", bootstrap_servers=NOWHERE, group="g", topic="t", partitions=3)
     member = subprocess.Popen(
         [sys.executable, "-m", "consumer_membership.demo.application", arguments.to_argument()],

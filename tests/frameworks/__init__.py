@@ -1,1 +1,1 @@
-"""Programs in their own environments: the oldest confluent-kafka, and frameworks that create their own consumers."""
+"""Programs in separate environments: with the oldest confluent-kafka, or with frameworks that create consumers."""

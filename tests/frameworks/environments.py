@@ -1,8 +1,8 @@
-"""Virtual environments for frameworks, whose pins conflict with this package's and each other's in a single one.
+"""Virtual environments for frameworks, because their pinned requirements conflict in a common environment.
 
 Each environment is created once, in this user's cache, from the requirements of the framework and of this package. It
-does not contain this package: a program there gets the path of these sources, so that several copies of them share the
-environment.
+does not contain this package: programs receive the path of these sources (`variables`), so that several copies of the
+sources can share the environment.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path.home() / ".cache" / "consumer-membership" / "frameworks"
 _PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-#: What this package is installed with.
+#: The requirements of this package.
 DEPENDENCIES: tuple[str, ...] = tuple(_PYPROJECT["project"]["dependencies"])
-#: FastStream, which tests and benchmarks use.
+#: The release of FastStream that tests and benchmarks use.
 FASTSTREAM = "faststream[confluent]==0.7.8"
-#: There when everything is.
+#: The file that marks an environment as complete.
 _COMPLETE = "complete"
 
 
 def oldest_confluent_kafka() -> str:
-    """The oldest release that this package supports, as a pip requirement."""
+    """Return the oldest release of confluent-kafka that this package supports, as a pip requirement."""
     (floor,) = re.findall(r"confluent-kafka>=([\d.]+)", " ".join(DEPENDENCIES))
     return f"confluent-kafka=={floor}.0"
 
 
 def other_pythons() -> list[str]:
-    """The minor versions of Python that the package supports, without the one that runs this."""
+    """Return the minor versions of Python that the package supports, except the version of this interpreter."""
     names = " ".join(_PYPROJECT["project"]["classifiers"])
     own = f"3.{sys.version_info.minor}"
     return [version for version in re.findall(r"Python :: (3\.\d+)", names) if version != own]
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this minor version, from the path or pyenv; None if this machine has none."""
+    """Return a Python of this minor version from the PATH or from pyenv; None if this machine has none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
-    # One on the path may be a shim for what is not there.
+    # A program on the PATH may be a shim for a version that is not installed.
     return next((one for one in found if one is not None and _version_of(one).startswith(f"{version}.")), None)
 
 
@@ -62,12 +62,12 @@ def environment(
     python: str = sys.executable,
     compiling: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """The interpreter of the environment with these requirements and this package's, created if needed.
+    """Return the interpreter of the environment with these requirements and this package's; create it if needed.
 
-    `compiling` has the variables for the packages that are compiled.
+    `compiling` has the environment variables for packages that are compiled.
 
     Raises:
-        AssertionError: pip cannot install them together on this Python; the text has its output.
+        AssertionError: pip cannot install the requirements together on this Python; the text has pip's output.
     """
     wanted = [*requirements, *DEPENDENCIES]
     version = _version_of(python)
@@ -88,5 +88,5 @@ def environment(
 
 
 def variables() -> Mapping[str, str]:
-    """The environment variables with which an environment's Python finds these sources."""
+    """Return the environment variables with which the Python of an environment finds these sources."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

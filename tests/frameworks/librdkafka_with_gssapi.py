@@ -1,7 +1,7 @@
-"""librdkafka with GSSAPI, which no wheel of confluent-kafka has: compiled once, in this user's cache.
+"""Compile librdkafka with GSSAPI, which no wheel of confluent-kafka includes, once in this user's cache.
 
-Its source is in the npm package of Confluent's JavaScript client. It needs Debian's packages gcc, make, npm,
-libsasl2-dev, libssl-dev and zlib1g-dev.
+The source is in the npm package of Confluent's JavaScript client. The compilation needs Debian's packages gcc, make,
+npm, libsasl2-dev, libssl-dev and zlib1g-dev.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.frameworks.environments import FOLDER
 
-#: The version of librdkafka in that package, of which confluent-kafka's has to be.
+#: The version of librdkafka in that package; confluent-kafka must have the same version.
 VERSION = "2.15.1"
 _PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
 _PROGRAMS = ("gcc", "make", "npm")
@@ -23,10 +23,10 @@ _NEEDS = "install Debian's packages gcc, make, npm, libsasl2-dev, libssl-dev and
 
 
 def compiled() -> Path:
-    """The folder with `include` and `lib`.
+    """Return the folder with `include` and `lib`; compile the library if it does not exist.
 
     Raises:
-        AssertionError: it cannot be compiled; the text has the packages that it needs.
+        AssertionError: The library cannot be compiled; the text has the required packages.
     """
     home = FOLDER / f"librdkafka-gssapi-{VERSION}"
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -46,12 +46,12 @@ def _compile(work: Path, home: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(work, filter="data")
     source = work / "package" / "deps" / "librdkafka"
-    # Archives of npm have no executable files.
+    # The files of npm's archives are not executable.
     for script in (source / "configure", *(source / "mklove").iterdir()):
         if script.is_file():
             script.chmod(0o755)
     _run(source, "./configure", f"--prefix={home}", "--enable-gssapi", "--disable-curl", "--disable-zstd")
-    # Without the C++ library.
+    # Only `src` is compiled, without the C++ library.
     _run(source / "src", "make")
     _run(source / "src", "make", "install")
 

@@ -1,4 +1,4 @@
-"""Two members of one program, each in its own process: one joins and one leaves while records flow."""
+"""Two members with the same program, each in its own process: one joins and one leaves while records are written."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.frameworks.environments import variables
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
-#: Frameworks are processes of their own, some of which start a broker of workers first.
+#: The time limit of a framework's program, which may have to start its own processes first.
 PROGRAMS_S = 90.0
-#: How far each part of the walkthrough goes.
+#: The number of records that a member processes in each part of the walkthrough.
 SOME = 100
-#: Between two records.
+#: The time between two records, in seconds.
 PAUSE_S = 0.005
 
 
@@ -88,7 +88,7 @@ class Member:
         self._output.close()
 
     def wait(self, condition: Callable[[list[int]], bool], what: str) -> None:
-        """Wait until this holds for its records."""
+        """Wait until the condition holds for the member's records."""
 
         def is_so() -> bool:
             met = condition(self.records)
@@ -107,7 +107,7 @@ class Member:
         return code
 
     def stop(self) -> int:
-        """Stop it by a signal, as an operator does; return its exit code."""
+        """Stop the process by SIGTERM, as an operator does; return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self.end()
 
@@ -134,7 +134,7 @@ class Outcome:
 
     lost: list[int]
     twice: list[int]
-    #: Exit codes.
+    #: The exit codes of both members.
     codes: list[int]
 
     @classmethod
@@ -150,19 +150,19 @@ class Outcome:
 
 @dataclass(slots=True)
 class Journey:
-    """A group's course: one member works, another joins, the first leaves, the second continues, while records flow."""
+    """A walkthrough of a group: one member works, another joins, the first leaves, and the second continues."""
 
     servers: str
     topic: str
     group: str
     start: Callable[[int], Member]
-    #: Of the group, when both were in it.
+    #: The protocol of the group while it has both members.
     protocol: str = ""
     written: int = 0
     records: list[list[int]] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Run the walkthrough; return the outcome by the members' processed records."""
+        """Run the walkthrough while records are written; return the outcome for the records that both processed."""
         with Feeder(self.servers, self.topic) as feeder, self.start(0) as first:
             first.wait(lambda records: len(records) >= SOME, "the first works")
             with self.start(1) as second:
@@ -176,7 +176,7 @@ class Journey:
                 second.wait(lambda records: _partitions(records, left_at) == PARTITIONS, "the second has all")
                 feeder.stop()
                 self.written = feeder.written
-                # Each partition's records come in their order: what it has not had by then it will not have.
+                # Records of a partition arrive in order: a record that is missing after the last one is lost.
                 last = set(range(self.written - PARTITIONS, self.written))
                 second.wait(lambda records: last <= set(records), "the second has the last ones")
                 codes.append(second.stop())
@@ -185,5 +185,5 @@ class Journey:
 
 
 def _partitions(records: Iterable[int], since: int) -> int:
-    """The number of partitions of which there are records that were written since then."""
+    """Return from how many partitions there are records with at least this number."""
     return len({number % PARTITIONS for number in records if number >= since})

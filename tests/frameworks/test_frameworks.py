@@ -1,7 +1,7 @@
-"""Frameworks that create their own consumers work the same with this package: no record is lost or repeated.
+"""Frameworks that create their own consumers also work with this package: no record is lost or repeated.
 
-Each program runs unchanged on confluent-kafka, and then under `consumer-membership run`. One member works, another
-joins, the first leaves at a signal, and records flow all the while.
+Each program runs unchanged with confluent-kafka, and then under `consumer-membership run`. One member works, another
+joins, and the first leaves at a signal, while records are written all the time.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from tests.support.kafka import create_topic, produce, read_committed, unique, w
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 APPS = Path(__file__).parent / "apps"
-#: Pinned: a later release of theirs is tried on purpose, not when it comes.
+#: The releases are pinned, so that a later release is used only after a deliberate change.
 QUIXSTREAMS = "quixstreams==3.28.1"
 STREAMZ = "streamz==0.6.6"
 BYTEWAX = "bytewax[kafka]==0.21.1"
 
-#: Whose consumer, and the type that its group has then.
+#: The two consumers, each with the type of its group.
 WHOSE = {"raw": "CLASSIC", "ours": "CONSUMER"}
 GOOD = Outcome(lost=[], twice=[], codes=[0, 0])
 
 
 def program(python: Path, whose: str, *words: str) -> list[str]:
-    """The command that runs this program, with this package's consumer if `whose` is not `raw`."""
+    """Return the command that runs this program, with this package's consumer if `whose` is not `raw`."""
     command = [str(python), *words]
     return command if whose == "raw" else [str(python), "-m", "consumer_membership", "run", "--", *command]
 
 
 def journey(python: Path, whose: str, kafka: Broker, app: str, *more: str) -> tuple[Journey, Outcome]:
-    """The walkthrough of two members of this program in a group with its own topic, and its outcome."""
+    """Run a walkthrough of two members with this program, in a group with its own topic; return it and its outcome."""
     servers, name = kafka.bootstrap_servers, unique("frameworks")
     topic = create_topic(servers, name, PARTITIONS)
 
@@ -53,7 +53,7 @@ def journey(python: Path, whose: str, kafka: Broker, app: str, *more: str) -> tu
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_quixstreams_counts_every_record_once(kafka: Broker, tmp_path: Path, guarantee: str) -> None:
-    """Each key's count continues after a rebalance, because the state's partitions follow those of the topic.
+    """The count of each key continues after a rebalance, because partitions of the state move with those of the topic.
 
     Quixstreams was written for eager callbacks: when one partition is revoked, it also drops the last counts of the
     retained ones.
@@ -76,16 +76,16 @@ def test_quixstreams_counts_every_record_once(kafka: Broker, tmp_path: Path, gua
 
 @pytest.mark.parametrize("mode", ["single", "batch", "manual"])
 def test_faststream_handles_every_record_once(kafka: Broker, mode: str) -> None:
-    """Faststream calls its consumer from a thread of an asyncio program, one call at a time."""
+    """Faststream, which calls its consumer from a thread of an asyncio program, handles each record once."""
     python = environment("faststream", FASTSTREAM)
     found = {whose: journey(python, whose, kafka, "app_faststream.py", mode)[1] for whose in WHOSE}
     assert found == {"raw": GOOD, "ours": GOOD}
 
 
 def test_streamz_emits_every_record_once(kafka: Broker) -> None:
-    """Streamz polls without waiting, from tornado's loop, and unsubscribes before it closes.
+    """Streamz, which polls without waiting from tornado's loop and unsubscribes before it closes, loses no record.
 
-    It drops the result of a source's first poll, with either consumer.
+    The only exception: it drops the result of a source's first poll, with either consumer.
     """
     python = environment("streamz", STREAMZ)
     for whose in WHOSE:
@@ -98,7 +98,7 @@ def test_streamz_emits_every_record_once(kafka: Broker) -> None:
 
 
 def test_bytewax_reads_every_record_once(kafka: Broker) -> None:
-    """Two processes of one cluster have manually assigned partitions and no group."""
+    """Bytewax reads each record once with two processes, which assign partitions manually and have no group."""
     python = environment("bytewax", BYTEWAX)
     count = 2_000
     topic = create_topic(kafka.bootstrap_servers, unique("frameworks"), PARTITIONS)

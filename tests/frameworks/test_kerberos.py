@@ -1,4 +1,4 @@
-"""The tests of Kerberos, in an environment whose librdkafka has GSSAPI."""
+"""Run the tests of Kerberos in an environment whose librdkafka supports GSSAPI."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.frameworks.librdkafka_with_gssapi import VERSION, compiled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 
-#: What the tests import.
+#: The requirements of the tests.
 OF_TESTS = ("hypothesis>=6.100", "kio>=0.6.5,<0.7", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3", "trustme>=1.2")
-#: What a Spark session and its tasks import.
+#: The requirements of a Spark session and its tasks.
 OF_SPARK = ("pandas>=2.2,<3", "pyarrow>=18", "pyspark==4.0.0")
 
 
 def test_members_log_in_with_kerberos_on_both_connections() -> None:
-    """A keytab, a ticket cache, renewals, a KDC that is away, missing tickets, the guardian, and Spark."""
+    """The tests pass: keytab, ticket cache, renewals, an unavailable KDC, missing tickets, the guardian, and Spark."""
     home = compiled()
-    # Unoptimized: gssapi has two dozen C files.
+    # Without optimization, because gssapi has two dozen C files to compile.
     compiling = {"CFLAGS": f"-O0 -I{home}/include", "LDFLAGS": f"-L{home}/lib"}
     source = ("--no-binary=confluent-kafka", f"confluent-kafka=={VERSION}")
     python = environment("kerberos", *source, "gssapi>=1.8", *OF_TESTS, *OF_SPARK, compiling=compiling)

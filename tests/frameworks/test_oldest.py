@@ -1,6 +1,6 @@
-"""The oldest supported confluent-kafka, the installed one, and other Pythons.
+"""The oldest supported confluent-kafka, the installed confluent-kafka, and other versions of Python.
 
-A program has the same results there with confluent-kafka's own consumer and with this package's.
+With each of them, a program has the same results with confluent-kafka's own consumer and with this package's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LATER = ("test_arguments.py", "test_parity.py")
 
 @pytest.fixture(scope="module", params=["lowest", "installed", *other_pythons()])
 def python(request: pytest.FixtureRequest) -> Path:
-    """An interpreter with that release, or an interpreter of that version with the newest release."""
+    """Return an interpreter with the oldest or installed confluent-kafka, or another Python with the newest one."""
     if request.param == "installed":
         return Path(sys.executable)
     if request.param == "lowest":
@@ -47,7 +47,7 @@ def python(request: pytest.FixtureRequest) -> Path:
 
 
 def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[str, object], str]:
-    """The results of the program, and the type of its group."""
+    """Run the program, and return its results and the type of its group."""
     topic = create_topic(broker.bootstrap_servers, unique("verbs"), verbs.PARTITIONS)
     produce(broker.bootstrap_servers, topic, verbs.RECORDS)
     command = [str(python), str(verbs.__file__), whose, protocol, broker.bootstrap_servers, topic]
@@ -70,7 +70,7 @@ def test_consumer_has_the_same_results_as_confluent_kafka(python: Path, kafka: B
 
 
 def test_oldest_confluent_kafka_passes_the_tests_of_clients() -> None:
-    """Tests that compare with the behavior of later releases, or that need their stubs, are left out."""
+    """The tests of clients pass, except tests that compare with later releases or need the stubs of later releases."""
     python = environment("oldest-tests", oldest_confluent_kafka().replace("=", "[avro]=", 1), *OF_TESTS)
     given = [f"--ignore=tests/clients/{name}" for name in LATER]
     deselected = "--deselect=tests/clients/test_names.py::test_program_passes_a_strict_type_checker"

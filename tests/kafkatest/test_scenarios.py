@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
-#: The case that runs in each test run; `tests.support.full` leaves the other cases to the full run.
+#: The case that each test run includes; `tests.support.full` assigns the other cases to the full run only.
 STANDARD_CASE = "group_consumption[consumer]"
 
 

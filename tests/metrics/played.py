@@ -33,7 +33,7 @@ class Played:
 
 
 def scraped(text: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return the series by name, as a Prometheus parser reads them."""
+    """Return the series of a scraped text by name, as Prometheus' parser reads them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

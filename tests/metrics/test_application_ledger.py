@@ -6,7 +6,7 @@ from consumer_membership.metrics.application_ledger import ApplicationLedger, Ca
 
 
 def polled(ledger: ApplicationLedger, began_at: float, ended_at: float, waiting: int = 0, left: int = 0) -> None:
-    """Record one poll that fetches."""
+    """Record one poll that is not served from the buffer."""
     ledger.begin_poll(began_at, waiting)
     ledger.end_poll(began_at, ended_at, left)
 

@@ -10,12 +10,12 @@ from tests.support.dashboard import DASHBOARD, queries
 
 ENDS = {MetricKind.HISTOGRAM: ("_bucket", "_sum", "_count")}
 SERIES = {f"{row.prometheus}{end}": row for row in CATALOG for end in ENDS.get(row.kind, ("",))}
-#: What Prometheus and its histograms add.
+#: Labels of all series, including those that Prometheus and its histograms add.
 COMMON = {*CONSUMER_LABELS, "instance", "le"}
 
 
 def test_dashboard_queries_use_only_series_of_the_catalogue() -> None:
-    """A query for a renamed metric would leave an empty panel."""
+    """Queries use only existing series, because a query for a renamed metric would leave an empty panel."""
     for title, query in queries():
         names = set(re.findall(r"kafka_consumer_\w+", query))
         assert names, title
@@ -23,7 +23,7 @@ def test_dashboard_queries_use_only_series_of_the_catalogue() -> None:
 
 
 def test_dashboard_queries_group_only_by_labels_of_their_series() -> None:
-    """A query that groups by an unknown label would merge all series into one."""
+    """Queries group only by existing labels, because an unknown label would merge all series into one."""
     for title, query in queries():
         rows = [SERIES[name] for name in re.findall(r"kafka_consumer_\w+", query)]
         known = COMMON.union(*(row.labels for row in rows))

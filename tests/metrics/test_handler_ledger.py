@@ -1,4 +1,4 @@
-"""`HandlerLedger` counts handler calls and asks the processor for its current numbers."""
+"""`HandlerLedger` counts handler calls and requests the current numbers from the processor."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Counted(Scene):
         return self
 
     def give_up(self) -> Counted:
-        """Give up A1 and receive A2: the poll takes 1 s, on_revoke 2 s, on_assign 3 s, the coordinator 4 s."""
+        """Release A1 and receive A2: the poll takes 1 s, on_revoke 2 s, on_assign 3 s, the coordinator 4 s."""
         self.target(2, A0, A2)
         self.now += 1.0
         self.finish()
@@ -98,7 +98,7 @@ def test_join_counts_as_a_rebalance_from_the_assignment_to_its_completion() -> N
 
 
 def test_moved_partition_stands_still_until_the_coordinator_knows_it_is_free() -> None:
-    """Moved partitions have a time without records and kept ones do not.
+    """Moved partitions have a time without records, and kept partitions do not.
 
     The time of a received partition counts from the coordinator's assignment.
     """
@@ -108,14 +108,14 @@ def test_moved_partition_stands_still_until_the_coordinator_knows_it_is_free() -
 
 
 def test_rebalance_after_a_new_subscription_has_the_cause_subscription() -> None:
-    """The next rebalance after a new subscription is attributed to it, as far as the member can know."""
+    """The next rebalance after a new subscription has this cause, because the member cannot detect another cause."""
     scene = Counted().join()
     scene.subscribe("orders", "payments").target(2, A0).finish().finish().answer()
     assert scene.causes == {C.JOINED: 1, C.SUBSCRIPTION: 1}
 
 
 def test_fence_fails_the_rebalance_and_returned_partitions_count_as_kept() -> None:
-    """A partition that the same member fetches again after a fence had no records since its loss."""
+    """A fence fails the rebalance; a partition that the member then fetches again had no records since its loss."""
     scene = Counted().join()
     scene.target(2, A0).fence()
     scene.finish()
@@ -182,8 +182,8 @@ def test_takeover_and_instance_id_fence_are_counted() -> None:
 def test_classic_rebalance_counts_from_the_join_and_is_no_failed_heartbeat() -> None:
     """A classic rebalance counts from the join, as in Java.
 
-    The heartbeat response that requests it is not a failure. Where a cooperative member gives up a partition it
-    joins twice, and each join is a rebalance.
+    The heartbeat response that requests it is not a failure. A cooperative member that releases a partition joins
+    twice, and each join is a rebalance.
     """
     scene = CountedClassic()
     scene.subscribe("a").poll().found()

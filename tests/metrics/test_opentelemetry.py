@@ -37,7 +37,7 @@ class Collected:
 
 @pytest.fixture
 def collected() -> Iterator[Collected]:
-    """A provider for one test."""
+    """Create a provider for one test."""
     made = Collected()
     yield made
     made.provider.shutdown()
@@ -49,7 +49,7 @@ def groups(points: list[dict[str, object]]) -> list[str]:
 
 
 def count_one(consumer: Consumer, name: str) -> None:
-    """Record one duration, as the consumer would."""
+    """Record one duration, as the consumer does."""
     source = THIS_PROCESS_SOURCES.at(consumer.metrics().number)
     assert source is not None
     durations = source.durations(name, ())

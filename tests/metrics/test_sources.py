@@ -24,7 +24,7 @@ class Source:
 
 
 def test_sources_assign_the_lowest_free_number() -> None:
-    """Numbers are reused so that processes that create many consumers have few series."""
+    """A new consumer has the lowest free number, so that processes that create many consumers have few series."""
     sources = MetricsSources()
     first, second, third = Source(), Source(), Source()
     assert [sources.add(one) for one in (first, second)] == [1, 2]

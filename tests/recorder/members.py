@@ -31,7 +31,7 @@ SETTINGS = MemberSettings(group_id="orders-group")
 
 
 class Recorded:
-    """A member of the consumer protocol with a recorder; the test sends it events, one second apart."""
+    """A member of the consumer protocol with a recorder; each event that it handles is one second later."""
 
     def __init__(self, settings: MemberSettings = SETTINGS, *, segment_weight: int = SEGMENT_WEIGHT) -> None:
         numbers = count(1)

@@ -1,4 +1,4 @@
-"""When, where and how often a recording is written automatically."""
+"""The rules for writing recordings: the path, and the causes and limits of automatic recordings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dumps_of(directory: Path | None, *, is_on: bool = True) -> Dumps:
 
 
 def test_dump_writes_to_given_path_folder_or_configured_directory(tmp_path: Path) -> None:
-    """The configured directory is created if it does not exist."""
+    """A recording is written to the given path, the given folder or the configured directory, which is created."""
     made = dumps_of(tmp_path / "configured" / "folder")
     assert made.write("a test", tmp_path / "a.gz") == tmp_path / "a.gz"
     assert made.write("a test", str(tmp_path)).parent == tmp_path
@@ -34,7 +34,7 @@ def test_dump_writes_to_given_path_folder_or_configured_directory(tmp_path: Path
 
 
 def test_recorder_directory_that_is_not_writable_raises_on_construction(tmp_path: Path) -> None:
-    """The check runs when the consumer is created; a missing folder is created with the first file."""
+    """A directory that cannot be written is an error when the consumer is created; a missing one is created later."""
     (tmp_path / "file").touch()
     check_directory(RecorderSettings(directory=str(tmp_path / "new" / "folder")))
     check_directory(RecorderSettings(directory=str(tmp_path / "file"), is_on=False))
@@ -47,13 +47,13 @@ def test_recorder_directory_that_is_not_writable_raises_on_construction(tmp_path
 
 
 def test_dump_without_directory_goes_to_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller receives the path."""
+    """Without a configured directory, the recording is in the temporary folder, and its path is returned."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert dumps_of(None).write("a test").parent == tmp_path
 
 
 def test_dump_with_disabled_recorder_raises() -> None:
-    """The error names the key to remove."""
+    """If the recorder is disabled, `write` raises an error that names the key to remove."""
     with pytest.raises(UseError, match=r"recorder\.enable=false"):
         dumps_of(None, is_on=False).write("a test")
 
@@ -78,7 +78,7 @@ def test_automatic_dumps_are_limited_by_cause_and_count(tmp_path: Path, monkeypa
 
 
 def test_automatic_dump_that_fails_is_reported(tmp_path: Path) -> None:
-    """The member continues despite the disk error."""
+    """A failed automatic recording is reported in a log line and raises no error, so that the member continues."""
     (tmp_path / "file").write_text("")
     line = dumps_of(tmp_path / "file").write_automatically("fatal", "fatal: full")
     assert line is not None

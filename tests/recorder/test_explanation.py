@@ -50,7 +50,7 @@ def is_assigned(member: Recorded) -> None:
 
 
 def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, tmp_path: Path) -> None:
-    """A healthy member needs no explanation but its state."""
+    """The explanation of a healthy member is only its state."""
     member.tell(Polled())
     assert explanation_of(member, tmp_path).startswith(
         "The membership was stable: the member owned its complete assignment of 0 partitions."
@@ -58,7 +58,7 @@ def test_explanation_of_healthy_member_states_its_partitions(member: Recorded, t
 
 
 def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_path: Path) -> None:
-    """The text names the callback and since when the application has been silent."""
+    """The text names the callback that does not return, and for how long it has been waited for."""
     is_assigned(member)
     explanation = explanation_of(member, tmp_path, later_s=50.0)
     assert explanation.startswith("The member was in a rebalance: it owned 0 partitions, and its target was 1.")
@@ -67,7 +67,7 @@ def test_explanation_names_callback_that_does_not_return(member: Recorded, tmp_p
 
 
 def test_explanation_of_truncated_file_does_not_blame_application(member: Recorded, tmp_path: Path) -> None:
-    """The missing part may contain polls, so the application is assumed to have polled."""
+    """The text about a truncated file has no last poll, because the missing part may contain polls."""
     member.tell(Polled())
     member.now += 100.0
     recording = replace(member.written(tmp_path / "a"), is_whole=False)
@@ -82,14 +82,14 @@ def test_explanation_mentions_a_poll_that_is_older_than_two_samples(
     silent_s: float,
     is_mentioned: bool,  # noqa: FBT001
 ) -> None:
-    """Polls are sampled every three seconds, so a poll of five seconds ago does not prove that none followed."""
+    """A last poll is mentioned only after two samples of three seconds, because a later poll may not be sampled yet."""
     member.tell(Polled())
     explanation = explanation_of(member, tmp_path, later_s=silent_s)
     assert ("The application last polled" in explanation) is is_mentioned
 
 
 def test_explanation_names_exceeded_max_poll_interval(member: Recorded, tmp_path: Path) -> None:
-    """The text names the limit."""
+    """If the application did not poll in time, the text names max.poll.interval.ms and its value."""
     member.now += 400.0
     member.tell(TimePassed())
     explanation = explanation_of(member, tmp_path)
@@ -97,7 +97,7 @@ def test_explanation_names_exceeded_max_poll_interval(member: Recorded, tmp_path
 
 
 def test_explanation_names_request_without_response(member: Recorded, tmp_path: Path) -> None:
-    """The text names the request and the elapsed time."""
+    """If a request has no response, the text names the request and the elapsed time."""
     member.tell(TimePassed(), Polled())
     explanation = explanation_of(member, tmp_path, later_s=20.0)
     assert (
@@ -107,7 +107,7 @@ def test_explanation_names_request_without_response(member: Recorded, tmp_path: 
 
 
 def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_path: Path) -> None:
-    """The last error states the reason."""
+    """If no broker is reachable, the text has the last error."""
     error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
     member.tell(CoordinatorLost(reason="broken"), CoordinatorLookupFailed(error=error, is_final=False))
     explanation = explanation_of(member, tmp_path)
@@ -116,7 +116,7 @@ def test_explanation_of_unreachable_broker_has_last_error(member: Recorded, tmp_
 
 
 def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_path: Path) -> None:
-    """The text has the broker's message."""
+    """After a fatal error, the text has the broker's message."""
     member.tell(TimePassed())
     error = BrokerError(code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized")
     sent = member.last_request
@@ -129,7 +129,7 @@ def test_explanation_of_fatal_error_has_brokers_message(member: Recorded, tmp_pa
 def test_explanation_of_core_failure_names_exception_and_event(
     member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failure of the core is a bug of this package."""
+    """After a failure of the core, which is a bug of this package, the text names the exception and the event."""
     advance = MemberCore._advance
 
     def fail(one: MemberCore) -> None:

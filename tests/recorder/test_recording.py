@@ -28,14 +28,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def rewritten(path: Path, **changes: object) -> None:
-    """Change the file's head."""
+    """Change values of the file's first line."""
     head, *lines = gzip.decompress(path.read_bytes()).splitlines()
     changed = json.dumps(json.loads(head) | changes).encode()
     path.write_bytes(gzip.compress(b"\n".join([changed, *lines])))
 
 
 def test_recording_file_has_content_of_ring(path: Path) -> None:
-    """The file also has its writer, time and cause, and only its owner can read it."""
+    """The file has the ring's content, its writer, time and cause, and can be read by the file's owner only."""
     member = Recorded()
     member.join()
     recording, held = member.written(path), member.recorder.contents()
@@ -46,7 +46,7 @@ def test_recording_file_has_content_of_ring(path: Path) -> None:
 
 
 def test_recording_of_idle_minutes_is_a_few_kilobytes(path: Path) -> None:
-    """A heartbeat without changes takes a few dozen bytes."""
+    """The recording of an idle member grows by a few dozen bytes for each heartbeat."""
     member = Recorded()
     member.join()
     before = len(gzip.compress(b"")) + path.stat().st_size if member.written(path) else 0
@@ -59,9 +59,9 @@ def test_recording_of_idle_minutes_is_a_few_kilobytes(path: Path) -> None:
 
 
 def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
-    """A failed write leaves no incomplete file either."""
+    """A failed write leaves neither a file nor an incomplete file."""
     member = Recorded()
-    with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
+    with pytest.raises(OSError):  # noqa: PT011 - the system determines the class
         write(tmp_path / "no" / "folder", member.recorder.contents(), "a test", 0.0)
     assert list(tmp_path.iterdir()) == []
 
@@ -101,7 +101,7 @@ def test_concurrent_writes_use_separate_temporary_files(tmp_path: Path) -> None:
 
 
 def test_read_of_truncated_file_returns_complete_entries(path: Path) -> None:
-    """The disk was full, or the copy was truncated."""
+    """If a file is truncated, for example because the disk was full, `read` returns its complete entries."""
     member = Recorded()
     member.join()
     for _ in range(200):
@@ -122,7 +122,7 @@ def test_read_of_truncated_file_returns_complete_entries(path: Path) -> None:
 
 
 def test_read_of_other_format_version_raises(path: Path) -> None:
-    """The error names the package release that can read the file."""
+    """A file with another version of the format raises an error that names the release that wrote it."""
     member = Recorded()
     member.written(path)
     rewritten(path, version=VERSION + 1, package="9.9")
@@ -166,7 +166,7 @@ def test_read_limits_size_and_nesting(path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_recording_has_the_facts_of_handlers_without_contents_of_records(path: Path) -> None:
-    """Facts come back with their times; a replay needs none of them, so the file of a plain member has no such key."""
+    """Facts of handlers are read with their times, and have no contents of records; a file without facts has no key."""
     member = Recorded()
     member.join()
     member.written(path)
@@ -181,7 +181,7 @@ def test_recording_has_the_facts_of_handlers_without_contents_of_records(path: P
 
 
 def test_recorder_keeps_a_bounded_number_of_facts_of_handlers() -> None:
-    """Endless dead letters fill no memory; the latest ones are kept. A recorder that is off keeps none."""
+    """A recorder keeps a limited number of facts, the latest ones; a recorder that is off keeps no facts."""
     member = Recorded()
     for offset in range(MOST_HANDLER_FACTS + 10):
         dead = RecordDeadLettered(partition=TopicPartition("orders", 0), offset=offset, attempts=1, error="ValueError")

@@ -20,7 +20,7 @@ from consumer_membership.types import Subscription, TopicPattern
 from tests.recorder.members import Recorded, simulated
 from tests.simulation.profiles import PROFILES
 
-#: In every second run the ring is so small that its members' recordings begin with a checkpoint.
+#: In every second run, the ring is so small that recordings begin with a checkpoint.
 WEIGHTS = (40, 2_000)
 SEEDS_PER_BLOCK, BLOCKS = 2, 5
 LEAST_RECORDINGS, LEAST_CHECKPOINTS = 100, 20
@@ -37,7 +37,7 @@ def is_identical(recorder: Recorder, path: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_recordings_of_simulation_replay_identically(tmp_path: Path, block: int) -> None:
-    """Each process of each profile replays: killed, fenced, closed and taken over, of both protocols."""
+    """Recordings of all processes of all profiles replay: killed, fenced, closed, taken over, of both protocols."""
     count = checkpoints = 0
     different = []
     for name in PROFILES:
@@ -67,7 +67,7 @@ def test_replay_finds_first_different_effect(tmp_path: Path, monkeypatch: pytest
 
 
 def test_replay_finds_different_random_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A different draw counts even if the effects are still equal."""
+    """A different random draw is a difference even if the effects are equal."""
     member = Recorded()
     member.join()
     recording = member.written(tmp_path / "a")
@@ -107,7 +107,7 @@ def test_replay_repeats_exception_of_core(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_replay_until_stops_at_given_time(tmp_path: Path) -> None:
-    """The steps end with the member's state at that time."""
+    """The steps of a replay until a time end with the member's state at this time."""
     member = Recorded()
     member.join()
     replay = Replay(member.written(tmp_path / "a"))

@@ -1,4 +1,4 @@
-"""The ring keeps a short life of a member completely, and of a long life the latest part after a checkpoint."""
+"""The ring keeps all events of a short-lived member; of a long-lived member it keeps a checkpoint and later events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.simulation import protocols_of
 
 
 def test_ring_keeps_short_life_completely() -> None:
-    """The ring keeps events with times, draws and effects, and the last view."""
+    """Of a short-lived member, the ring keeps all events with times, draws and effects, and the last view."""
     member = Recorded()
     member.join()
     held = member.recorder.contents()
@@ -27,7 +27,7 @@ def test_ring_keeps_short_life_completely() -> None:
 
 
 def test_ring_keeps_long_life_from_checkpoint() -> None:
-    """The ring has one to two full segments and the number of earlier events."""
+    """Of a long-lived member, the ring keeps one to two full segments and the number of earlier events."""
     member = Recorded(segment_weight=50)
     member.join()
     for _ in range(500):
@@ -48,7 +48,7 @@ def test_ring_weighs_entries_by_content() -> None:
 
 
 def test_ring_keeps_exception_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replay must reach the last event of a failed core."""
+    """The ring keeps the last event of a failed core with its exception, so that a replay can repeat it."""
     member = Recorded()
     member.join()
 
@@ -62,7 +62,7 @@ def test_ring_keeps_exception_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recorder_keeps_member_running_if_snapshot_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kept entries remain, and the failure is recorded with them."""
+    """If a snapshot fails, the member continues, and the entries so far are kept with the failure."""
 
     def fail(*_: object) -> bytes:
         raise RecordingError("a new kind of value")
@@ -78,7 +78,7 @@ def test_recorder_keeps_member_running_if_snapshot_fails(monkeypatch: pytest.Mon
 
 
 def test_disabled_recorder_keeps_nothing() -> None:
-    """Its `handle` is the member's own method."""
+    """A disabled recorder keeps nothing, and its `handle` is the member's own method."""
     recorder = Recorder(
         SETTINGS, protocols_of(GroupProtocol.CONSUMER), new_member_id=lambda: "m", jitter=lambda: 0.5, is_on=False
     )

@@ -1,4 +1,4 @@
-"""Values of the core as JSON and back: without application data, and without creating other objects."""
+"""Values of the core are converted to JSON and back, without application data; other values cannot be created."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALUES = (
 
 
 def read_back(value: object) -> object:
-    """Return what a reader of the file receives."""
+    """Return the value that a reader of the file receives."""
     return decoded(json.loads(json.dumps(encoded(value, SEAL), allow_nan=False)))
 
 
@@ -76,7 +76,7 @@ def test_shared_object_is_decoded_as_one_object() -> None:
 
 
 def test_records_are_encoded_as_columns() -> None:
-    """The class is named once, and JSON values are written unchanged."""
+    """A sequence of records has the class once and a list for each field; JSON values are written unchanged."""
     assert encoded((P0, P1), SEAL) == {
         "!": "tuple",
         "=": {"!": "types.TopicPartition", "topic": ["orders", "orders"], "partition": [0, 1]},
@@ -84,7 +84,7 @@ def test_records_are_encoded_as_columns() -> None:
 
 
 def test_encoding_seals_commit_metadata_and_assignor_bytes() -> None:
-    """Their seals are equal for equal values and reveal nothing without the process's key."""
+    """Commit metadata and assignors' bytes are replaced by seals: equal for equal values, and not reversible."""
     offsets = {one: OffsetAndMetadata(offset=1, metadata="my secret") for one in (P0, P1)}
     commit = events.CommitRequested(commit_id=1, offsets=offsets, timeout_s=1.0)
     join = exchanges.JoinAnswered(
@@ -124,13 +124,13 @@ def test_encoding_seals_commit_metadata_and_assignor_bytes() -> None:
     ids=range(14),
 )
 def test_decoding_of_unknown_value_raises(coded: object) -> None:
-    """A file can create only the core's values; the error names a value that this version lacks."""
+    """A file can create only values of the core; any other value raises RecordingError."""
     with pytest.raises(RecordingError):
         decoded(coded)
 
 
 def test_encoding_of_unsupported_value_raises() -> None:
-    """A new kind of value needs a line in `values`; the simulation would detect its absence."""
+    """A value of an unsupported kind raises an error; a new kind needs a line in `values`."""
     with pytest.raises(RecordingError, match="cannot be recorded"):
         encoded(object(), SEAL)
     with pytest.raises(RecordingError, match="cannot be recorded"):

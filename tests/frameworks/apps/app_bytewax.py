@@ -1,4 +1,4 @@
-"""Prints the records of a topic: `python -m bytewax.run app_bytewax`, with `SERVERS` and `TOPIC` set."""
+"""Print the records of a topic: `python -m bytewax.run app_bytewax`, with `SERVERS` and `TOPIC` set."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Prints records singly, in batches, or acknowledged manually: `app_faststream.py SERVERS TOPIC GROUP MODE`.
+"""Print records singly, in batches, or acknowledged manually: `app_faststream.py SERVERS TOPIC GROUP MODE`.
 
-Each record is acknowledged after it was handled: with faststream's default (before), records in progress are lost when
-it stops.
+Each record is acknowledged after it was handled. With faststream's default, which acknowledges a record before it is
+handled, records in progress are lost when the program stops.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Counts the records of each key, with state: `app_quixstreams.py SERVERS TOPIC GROUP OUTPUT GUARANTEE STATE`."""
+"""Count the records of each key, with state: `app_quixstreams.py SERVERS TOPIC GROUP OUTPUT GUARANTEE STATE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints records: `app_streamz.py SERVERS TOPIC GROUP`."""
+"""Print records: `app_streamz.py SERVERS TOPIC GROUP`."""
 
 from __future__ import annotations
 

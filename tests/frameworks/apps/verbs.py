@@ -1,7 +1,8 @@
 """A program that calls most methods of a consumer and prints the results: `verbs.py WHOSE PROTOCOL SERVERS TOPIC`.
 
-WHOSE is `raw`, `ours` (another import) or `installed` (the same import, replaced). The topic has two partitions of ten
-records; the group is named after the topic.
+WHOSE selects the consumer class: `raw` (confluent-kafka's), `ours` (imported from this package) or `installed`
+(imported from confluent-kafka, replaced by `install()`). The topic has two partitions with ten records each; the group
+has the topic's name.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _package(whose: str) -> Any:
 
 
 class _Program:
-    """The life of one consumer; each step adds its results."""
+    """A program with one consumer; each step adds its results to `seen`."""
 
     def __init__(self, package: Any, protocol: str, servers: str, topic: str) -> None:
         self.package, self.servers, self.topic = package, servers, topic
@@ -50,7 +51,7 @@ class _Program:
             "enable.auto.commit": False,
             "on_commit": self._on_commit,
         }
-        # The consumer protocol was no finished one in the releases that came first with it: left to ours.
+        # confluent-kafka's consumer uses the default: its first releases with the consumer protocol were unfinished.
         self.consumer = package.Consumer(config | ({} if protocol == "raw" else {"group.protocol": protocol}))
 
     def run(self) -> dict[str, object]:
