@@ -60,7 +60,7 @@ def test_complete_result_is_sent_with_empty_lists_for_omitted_members() -> None:
 
 def test_generator_in_a_result_is_read_once() -> None:
     """The partitions of a member may be a generator."""
-    own = Own(lambda _topics, _subscriptions: {"a": (p for p in [TopicPartition("t", 0)])})  # type: ignore[dict-item]  # what users do
+    own = Own(lambda _topics, _subscriptions: {"a": (p for p in [TopicPartition("t", 0)])})  # type: ignore[dict-item]  # as in users' code
     assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
 
 

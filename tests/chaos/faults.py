@@ -442,7 +442,7 @@ def certificate_renewed(testbed: Testbed, target: str, _: int) -> Iterator[None]
 
 @_fault("certificate-refused", Family.MEMBERS, 4, 10, is_for=_has_certificate)
 def certificate_refused(testbed: Testbed, target: str, _: int) -> Iterator[None]:
-    """The nodes refuse the certificate of a restarted member, because they trust another authority for some time.
+    """The nodes reject the certificate of a restarted member, because they trust another authority for some time.
 
     Existing connections stay open.
     """

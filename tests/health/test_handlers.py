@@ -38,7 +38,7 @@ def test_key_text_is_one_short_line(key: bytes | None, text: str) -> None:
 
 
 def test_location_is_the_innermost_line_of_the_stack() -> None:
-    """The location of a handler is the last line of its stack, as `traceback` formats it."""
+    """The location of a handler is the innermost frame of its thread's stack, which `traceback` formats last."""
     stack = "".join(traceback.format_stack(sys._getframe()))
     here = replace(HANDLER, stack=stack).location
     assert here.startswith("test_handlers.py:")

@@ -43,7 +43,7 @@ class Watched:
         """Move the member to a state and return the lifecycle events in short form."""
         changed = StateChanged(old=self.view.state, new=state, reason=reason)
         effects_seen = (changed, *effects) if state is not self.view.state else effects
-        self.view = replace(self.view, state=state, **changes)  # type: ignore[arg-type]  # of the view
+        self.view = replace(self.view, state=state, **changes)  # type: ignore[arg-type]  # fields of the view
         return short(self.lifecycle.observed(effects_seen, self.view, self.moment))
 
     def joins(self, *partitions: TopicPartition) -> None:
@@ -348,7 +348,7 @@ def test_stuck_handlers_and_their_end_are_reported_once_with_their_records() -> 
 
 
 def test_stuck_handler_during_a_rebalance_is_no_stuck_rebalance() -> None:
-    """A stuck handler during a rebalance is reported as the cause; the rebalance itself has until its own timeout."""
+    """During a rebalance, only a stuck handler is reported as stuck; the rebalance itself has a later timeout."""
     watched = Watched()
     watched.joins(P0)
     watched.goes(S.RECONCILE)

@@ -30,7 +30,7 @@ def consumer(verdict: HealthVerdict = V.CONSUMING, *, helps: bool = False, **cha
         partitions={},
         sampled_at=NOW - 1,
     )
-    changed = replace(health, **changes)  # type: ignore[arg-type]  # of the health
+    changed = replace(health, **changes)  # type: ignore[arg-type]  # fields of `Health`
     return ConsumerReport(client_id="client", view=view_of(MemberState.STABLE, group_id="orders"), health=changed)
 
 

@@ -59,7 +59,7 @@ def view(state: MemberState, *, since: float = NOW - 10, **changes: object) -> M
         last_heartbeat_at=NOW - 1,
         heartbeat_interval_s=5.0,
     )
-    return replace(shown, **changes)  # type: ignore[arg-type]  # of the view
+    return replace(shown, **changes)  # type: ignore[arg-type]  # fields of the view
 
 
 def health(
@@ -74,7 +74,7 @@ def health(
         polled_at=NOW - 1,
         max_poll_interval_s=300.0,
     )
-    return health_of(now, replace(usual, **changes))  # type: ignore[arg-type]  # of the circumstances
+    return health_of(now, replace(usual, **changes))  # type: ignore[arg-type]  # fields of `Circumstances`
 
 
 # ---- partitions ------------------------------------------------------------------------------------------------------

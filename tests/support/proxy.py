@@ -5,7 +5,7 @@ responses by its own port (`with_own_port`). These methods disturb the network:
 
 - `hold_from` acts like a pulled cable: no connection is reset, and sent bytes arrive later, because TCP resends them.
 - `cut` acts like a firewall that resets all connections.
-- `delay` holds a single request, which the broker receives after the client has given up or repeated it.
+- `delay` holds a single request, which the broker receives after the client has abandoned or repeated it.
 - `silence` holds the connections with requests of some kinds, as if the node behind these connections were cut off.
 """
 
