@@ -42,10 +42,12 @@ def remove_listener(streams: Any, listener: Any) -> None:  # noqa: ANN401 - pysp
     forever (pyspark 4.0 to 4.3, `StreamingQueryListenerBus.remove`). So the join releases the lock here.
     """
     bus = getattr(streams, "_sqlb", None)  # only a Spark Connect session has one
-    if bus is not None:
-        with bus._lock:  # noqa: SLF001 - pyspark has no other way
-            if bus._execution_thread is not None:  # noqa: SLF001
-                bus._execution_thread = _JoinWithoutLock(bus._execution_thread, bus._lock)  # noqa: SLF001
+    lock = getattr(bus, "_lock", None)
+    if bus is not None and lock is not None:
+        with lock:
+            thread = getattr(bus, "_execution_thread", None)
+            if isinstance(thread, threading.Thread):  # not if another removal has replaced it already
+                bus._execution_thread = _JoinWithoutLock(thread, lock)  # noqa: SLF001 - pyspark has no other way
     with suppress(ValueError):  # the connection was lost during the join, so pyspark removed all listeners
         streams.removeListener(listener)
 

@@ -1,4 +1,4 @@
-"""Remove the last listener of a Spark Connect session while an event arrives: `python -m tests.spark.listener_removal`.
+"""Remove COUNT listeners of a Spark Connect session, the last one while an event arrives: `listener_removal COUNT`.
 
 Prints the number of events that the listener received. The classes are pyspark's own; only the connection to the server
 is scripted: an event arrives after the server has received the removal.
@@ -48,15 +48,17 @@ class Connection:
         return {"streaming_query_listener_events_result": result}
 
 
-def main() -> None:
-    """Remove the listener, and report its events."""
+def main(count: int) -> None:
+    """Remove this number of listeners one after the other, and print how many events the last listener received."""
     streams = StreamingQueryManager(SimpleNamespace(client=Connection()))  # type: ignore[arg-type]  # a scripted session
     received: list[object] = []
-    listener = progress_listener(received.append)
-    streams.addListener(listener)
-    remove_listener(streams, listener)
+    others = [progress_listener(lambda _: None) for _ in range(count - 1)]
+    for listener in (*others, progress_listener(received.append)):
+        streams.addListener(listener)
+    for listener in tuple(streams._sqlb._listener_bus):
+        remove_listener(streams, listener)
     print(len(received))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

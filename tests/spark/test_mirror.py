@@ -211,9 +211,10 @@ def killed_at_the_end(process: subprocess.Popen[Any]) -> Iterator[None]:
         process.kill()
 
 
-def test_listener_is_removed_while_an_event_arrives() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_listener_is_removed_while_an_event_arrives(count: int) -> None:
     """The removal of a session's last listener ends, and the listener receives the events that were in transit."""
-    command = [sys.executable, "-m", "tests.spark.listener_removal"]
+    command = [sys.executable, "-m", "tests.spark.listener_removal", str(count)]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     with (
