@@ -152,7 +152,7 @@ class MembershipLedger:
         self._commits: dict[int, Instant] = {}
         self._owned: Collection[TopicPartition] = ()
         #: Since when each partition's records are not returned, and which of them another member may already own.
-        self._idle_since: dict[TopicPartition, Instant] = {}
+        self._stopped_at: dict[TopicPartition, Instant] = {}
         self._lost: set[TopicPartition] = set()
         self._arriving: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
 
@@ -243,9 +243,9 @@ class MembershipLedger:
     def _note_step(self, effect: GroupEffect, now: Instant) -> None:
         match effect:
             case ef.PausePartitions() | ef.RevokePartitions():
-                self._stand(self._owned if effect.partitions is None else effect.partitions, now)
+                self._stop(self._owned if effect.partitions is None else effect.partitions, now)
             case ef.LosePartitions():
-                self._stand(self._owned, now)
+                self._stop(self._owned, now)
                 self._lost.update(self._owned)
             case ef.AssignPartitions():
                 self._arriving = (effect.attempt, frozenset(effect.offsets))
@@ -317,28 +317,28 @@ class MembershipLedger:
 
     # ---- partitions without records ----
 
-    def _stand(self, partitions: Collection[TopicPartition], now: Instant) -> None:
+    def _stop(self, partitions: Collection[TopicPartition], now: Instant) -> None:
         for partition in partitions:
-            self._idle_since.setdefault(partition, now)
+            self._stopped_at.setdefault(partition, now)
 
     def _end_arrival(self, attempt: int, now: Instant) -> None:
         if self._arriving[0] != attempt:
             return
         came_at = now if self._began_at is None else self._began_at
         for partition in self._arriving[1]:
-            stood_at = self._idle_since.pop(partition, None)
-            side = Standstill.TAKEN if stood_at is None else Standstill.KEPT
-            self.standstill[side].add(now - (came_at if stood_at is None else stood_at), now)
+            stopped_at = self._stopped_at.pop(partition, None)
+            side = Standstill.TAKEN if stopped_at is None else Standstill.KEPT
+            self.standstill[side].add(now - (came_at if stopped_at is None else stopped_at), now)
         self._arriving = (-1, frozenset())
 
     def _settle(self, owned: Collection[TopicPartition], now: Instant) -> None:
         """Count partitions whose ownership the coordinator now knows: fetched again, or free for other members."""
-        for partition, stood_at in self._idle_since.items():
+        for partition, stopped_at in self._stopped_at.items():
             if partition in owned:
-                self.standstill[Standstill.KEPT].add(now - stood_at, now)
+                self.standstill[Standstill.KEPT].add(now - stopped_at, now)
             elif partition not in self._lost:
-                self.standstill[Standstill.GIVEN_UP].add(now - stood_at, now)
-        self._idle_since.clear()
+                self.standstill[Standstill.GIVEN_UP].add(now - stopped_at, now)
+        self._stopped_at.clear()
         self._lost.clear()
 
 

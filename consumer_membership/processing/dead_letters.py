@@ -109,9 +109,9 @@ class TopicDeadLetters:
         config = cast("dict[str, str | int | float | bool]", self._config)
         admin = AdminClient(config, logger=_log())
         topics = TopicCollection([self.topic])
-        requested = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
+        futures = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
         try:
-            described = requested[self.topic].result()
+            described = futures[self.topic].result()
         except KafkaException as failed:
             self._refuse(failed.args[0])
             return

@@ -16,9 +16,9 @@ from itertools import takewhile
 from consumer_membership.translation.offset_metadata import (
     MAX_VARINT_SIZE,
     FinishedOffsets,
-    capacity_of,
     encode,
     largest_size,
+    varint_bytes_in,
 )
 from consumer_membership.types import OffsetAndMetadata
 
@@ -116,7 +116,7 @@ class UnfinishedOffsets:
     @capacity.setter
     def capacity(self, capacity: int) -> None:
         self._capacity = capacity
-        self._room = capacity_of(capacity - _TERMINATOR_LENGTH)
+        self._room = varint_bytes_in(capacity - _TERMINATOR_LENGTH)
 
     # ---- records ----
 

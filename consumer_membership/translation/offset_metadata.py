@@ -98,7 +98,7 @@ def decode(metadata: str | None, committed: int) -> FinishedOffsets | None:
     return _finished_of(body, committed)
 
 
-def capacity_of(capacity: int) -> int:
+def varint_bytes_in(capacity: int) -> int:
     """Return how many bytes of varints or bitmap a text of `capacity` characters can contain; 0 if none."""
     return max(0, (capacity - len(_PREFIX)) * 3 // 4 - _HEAD.size - _CHECKSUM.size)
 

@@ -699,14 +699,14 @@ def probe_requests(data: bytes) -> None:
     with end, peer:
         end.setblocking(False)
         peer.setblocking(False)
-        conversation = ProbeConnection(end, "peer", Pages(_report, lambda: (b"metrics", "text/plain")).answer, _NOW)
+        connection = ProbeConnection(end, "peer", Pages(_report, lambda: (b"metrics", "text/plain")).answer, _NOW)
         is_open = True
         for piece in (first, second):
             if piece:
                 _send_what_fits(peer, piece)
             for _ in range(4):
-                is_open = is_open and conversation.go_on(_NOW)
-        conversation.give_up()
+                is_open = is_open and connection.go_on(_NOW)
+        connection.give_up()
         try:
             answer = peer.recv(1 << 16)
         except BlockingIOError:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from consumer_membership.translation.offset_metadata import (
     FinishedOffsets,
-    capacity_of,
     decode,
     encode,
     largest_size,
+    varint_bytes_in,
 )
 
 ENOUGH = 1_000_000
@@ -78,7 +78,7 @@ def test_encode_omits_the_highest_offsets_that_do_not_fit(case: FinishedOffsets,
 def test_largest_size_is_never_exceeded(case: FinishedOffsets) -> None:
     """A text that must fit according to the bound fits, and it is the smaller of both forms."""
     size = largest_size(len(case.unfinished), case.high - case.base)
-    capacity = next(number for number in range(size, ENOUGH) if capacity_of(number) >= size)
+    capacity = next(number for number in range(size, ENOUGH) if varint_bytes_in(number) >= size)
     assert decode(encode(case, capacity), case.base) == case
 
 

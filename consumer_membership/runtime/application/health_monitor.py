@@ -135,7 +135,7 @@ class HealthMonitor:
 
     # ---- on its own thread ----
 
-    def check(self) -> None:
+    def sample(self) -> None:
         """Sample the partitions; request the ends of stalled ones, and write a recording if one is stuck."""
         now = self._line.now()
         polled_at = self._note_polls(now)
@@ -218,7 +218,7 @@ def _sample_until_closed(monitor_of: Callable[[], HealthMonitor | None], stopped
         if monitor is None:
             return
         try:
-            monitor.check()
+            monitor.sample()
         except (KafkaException, RuntimeError) as error:
             _log().debug("The progress of the partitions could not be read: %s", error)
         del monitor

@@ -1,8 +1,8 @@
-"""HTTP connections of probers: a listening socket, and short conversations, none of which can delay another one.
+"""HTTP connections of probers: a listening socket, and short connections, none of which can delay another one.
 
 The resources of an unknown peer are bounded: the number of connections, and for each connection its time and the bytes
-of a request. If all places are taken, the peer that has most of them loses its oldest conversation, so that a flood
-from one host cannot end the conversation of another host's probe.
+of a request. If all places are taken, the peer that has most of them loses its oldest connection, so that a flood
+from one host cannot end the connection of another host's probe.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _log = partial(logging.getLogger, "consumer_membership.session")
 
 ADDRESS_KEY = "health.http.address"
 #: The time limit for receiving a request, and for sending a response, in seconds.
-CONVERSATION_S = 5.0
+CONNECTION_LIMIT_S = 5.0
 #: How long the peer's end is waited for after a response: a close with unread bytes would reset the connection.
 LINGER_S = 1.0
 #: The most connections at one time; a probe, a scraper and a few people need four.
-MOST_CONVERSATIONS = 64
+MOST_CONNECTIONS = 64
 #: How long no connection is accepted after the system had no resources for one.
 _ACCEPT_PAUSE_S = 0.1
 #: Connections that wait in the system until they are accepted.
@@ -94,8 +94,8 @@ class ProbeConnection:
         #: The host that sends the request (`_peer_of`).
         self.peer = peer
         self._answer = answer
-        #: When the conversation is given up.
-        self.deadline = now + CONVERSATION_S
+        #: When the connection is given up.
+        self.deadline = now + CONNECTION_LIMIT_S
         #: The socket events that it waits for.
         self.events = EVENT_READ
         self._head = bytearray()
@@ -140,7 +140,7 @@ class ProbeConnection:
         self._head.clear()
         self._is_answered = True
         self._unsent = memoryview(answer.encoded())
-        self.deadline = now + CONVERSATION_S
+        self.deadline = now + CONNECTION_LIMIT_S
         return self._send(now)
 
     def _send(self, now: float) -> bool:
@@ -157,12 +157,12 @@ class ProbeConnection:
 
 
 class ProbeSockets:
-    """The sockets of one thread: listeners, conversations, and a wake-up that any thread may send."""
+    """The sockets of one thread: listeners, connections, and a wake-up that any thread may send."""
 
     def __init__(self) -> None:
         self._selector = DefaultSelector()
         self._listeners: dict[socket.socket, Answerer] = {}
-        #: The conversations with the listening socket that accepted each, the oldest first.
+        #: The connections with the listening socket that accepted each, the oldest first.
         self._connections: dict[ProbeConnection, socket.socket] = {}
         self._accepts_at = 0.0
         self._wake_up, self._wake_up_sender = socket.socketpair()
@@ -182,8 +182,8 @@ class ProbeSockets:
 
     def close(self, listener: socket.socket) -> None:
         """Accept no connections here any more, and end those that exist."""
-        for conversation in [one for one, came_by in self._connections.items() if came_by is listener]:
-            self._end(conversation)
+        for connection in [one for one, came_by in self._connections.items() if came_by is listener]:
+            self._end(connection)
         del self._listeners[listener]
         self._selector.unregister(listener)
         listener.close()
@@ -213,48 +213,48 @@ class ProbeSockets:
                     self._wake_up.recv(_CHUNK)
             elif key.data in self._connections:  # or it was evicted in this very turn
                 self._go_on(key.data, now)
-        for conversation in [one for one in self._connections if one.deadline <= now]:
-            conversation.give_up()
-            self._end(conversation)
+        for connection in [one for one in self._connections if one.deadline <= now]:
+            connection.give_up()
+            self._end(connection)
 
     def _accept(self, listener: socket.socket, now: float) -> None:
         if now < self._accepts_at:
             sleep(self._accepts_at - now)
-        for _ in range(MOST_CONVERSATIONS):
+        for _ in range(MOST_CONNECTIONS):
             try:
                 opened, name = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Too many files are open in this process, or in the system: a conversation is ended.
+                # Too many files are open in this process, or in the system: a connection is ended.
                 _log().debug("The connection of a probe was not accepted: %s", error)
                 self._accepts_at = now + _ACCEPT_PAUSE_S
                 self._evict()
                 return
             opened.setblocking(False)
-            if len(self._connections) >= MOST_CONVERSATIONS:
+            if len(self._connections) >= MOST_CONNECTIONS:
                 self._evict()
-            conversation = ProbeConnection(opened, _peer_of(name[0]), self._listeners[listener], now)
-            self._connections[conversation] = listener
-            self._selector.register(opened, conversation.events, conversation)
-            self._go_on(conversation, now)
+            connection = ProbeConnection(opened, _peer_of(name[0]), self._listeners[listener], now)
+            self._connections[connection] = listener
+            self._selector.register(opened, connection.events, connection)
+            self._go_on(connection, now)
 
-    def _go_on(self, conversation: ProbeConnection, now: float) -> None:
-        events = conversation.events
-        if not conversation.go_on(now):
-            self._end(conversation)
-        elif conversation.events != events:
-            self._selector.modify(conversation.socket, conversation.events, conversation)
+    def _go_on(self, connection: ProbeConnection, now: float) -> None:
+        events = connection.events
+        if not connection.go_on(now):
+            self._end(connection)
+        elif connection.events != events:
+            self._selector.modify(connection.socket, connection.events, connection)
 
-    def _end(self, conversation: ProbeConnection) -> None:
-        del self._connections[conversation]
-        self._selector.unregister(conversation.socket)
-        conversation.close()
+    def _end(self, connection: ProbeConnection) -> None:
+        del self._connections[connection]
+        self._selector.unregister(connection.socket)
+        connection.close()
 
     def _evict(self) -> None:
-        """End the oldest conversation of the peer that has most of them."""
+        """End the oldest connection of the peer that has most of them."""
         counts = Counter(one.peer for one in self._connections)
-        # Of equal conversations, `max` returns the first, which is the oldest.
+        # Of equal connections, `max` returns the first, which is the oldest.
         ended = max(self._connections, key=lambda one: counts[one.peer], default=None)
         if ended is not None:
             self._end(ended)

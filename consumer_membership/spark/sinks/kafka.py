@@ -290,10 +290,10 @@ class KafkaSink:
         """Return the uncommitted messages, which shows whether the previous transaction was committed."""
         wanted = [TopicPartition(part.topic, part.partition) for part in context.ranges]
         admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
-        requested = admin.list_consumer_group_offsets(
+        futures = admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(context.group, wanted)], require_stable=True, request_timeout=CALL_S
         )
-        found = requested[context.group].result().topic_partitions or ()
+        found = futures[context.group].result().topic_partitions or ()
         for partition in found:
             if partition.error is not None:
                 raise KafkaException(partition.error)

@@ -53,18 +53,18 @@ class EitherCoordinator(GroupCoordinator):
 
     def handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         """Return the response to a request; None: `take_released` returns it later. Raises RequestRefusal."""
-        speaks = self._coordinator_of(group_id, request)
-        other: GroupCoordinator = self.classic if speaks is self.consumer else self.consumer
+        coordinator = self._coordinator_of(group_id, request)
+        other: GroupCoordinator = self.classic if coordinator is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
             raise RequestRefusal(code.UNSUPPORTED_VERSION)
         is_join = isinstance(request, Join) or (isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH)
         if is_join and other.members(group_id):
-            refusal = code.INCONSISTENT_GROUP_PROTOCOL if speaks is self.classic else code.GROUP_ID_NOT_FOUND
+            refusal = code.INCONSISTENT_GROUP_PROTOCOL if coordinator is self.classic else code.GROUP_ID_NOT_FOUND
             raise RequestRefusal(refusal, f"Group {group_id} is of the other protocol.")
         former = other.groups.pop(group_id, None) if is_join else None
-        answer = speaks.handle(key, group_id, request, now)
+        answer = coordinator.handle(key, group_id, request, now)
         if former is not None:
-            speaks.groups[group_id].committed |= former.committed
+            coordinator.groups[group_id].committed |= former.committed
         return answer
 
     def is_loading(self, now: Instant) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from consumer_membership.config.settings import ListenAddress, ProbeSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.probes import connections
-from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _peer_of, _remedy, listening
+from consumer_membership.runtime.probes.connections import MOST_CONNECTIONS, _peer_of, _remedy, listening
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
 from tests.runtime.probes.watched import HTTP, WatchedConsumer, ask, end, served_address
@@ -81,7 +81,7 @@ def test_probe_request_with_an_endless_head_is_rejected(at: ListenAddress) -> No
 
 def test_probe_request_that_is_slow_gets_a_timeout_response(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time from the first byte of a request to its last byte is limited, however steadily the bytes arrive."""
-    monkeypatch.setattr(connections, "CONVERSATION_S", 0.2)
+    monkeypatch.setattr(connections, "CONNECTION_LIMIT_S", 0.2)
     with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
         opened.settimeout(0.01)
         data = b""
@@ -103,7 +103,7 @@ def test_probe_is_answered_despite_a_thousand_silent_connections(at: ListenAddre
     crowd = [caller(at, b"GET /livez HT" if number % 2 else b"") for number in range(1_000)]
     try:
         assert [ask(at, path)[0] for path in ("/livez", "/readyz", "/health")] == [200, 200, 200]
-        for opened in crowd[: 1_000 - MOST_CONVERSATIONS]:
+        for opened in crowd[: 1_000 - MOST_CONNECTIONS]:
             with suppress(ConnectionResetError):  # it was closed before its bytes were read
                 assert received(opened) == b""
     finally:
@@ -117,9 +117,9 @@ def test_flood_from_one_host_does_not_end_another_hosts_probe(at: ListenAddress)
     with caller(at, b"GET /li") as probe:
         crowd = [
             socket.create_connection((at.host, at.port), PATIENCE_S, source_address=("127.0.0.2", 0))
-            for _ in range(3 * MOST_CONVERSATIONS)
+            for _ in range(3 * MOST_CONNECTIONS)
         ]
-        ended = [received(opened) for opened in crowd[: 2 * MOST_CONVERSATIONS]]
+        ended = [received(opened) for opened in crowd[: 2 * MOST_CONNECTIONS]]
         probe.sendall(b"vez HTTP/1.1\r\n\r\n")
         assert (status(probe), set(ended)) == ("200", {b""})
         for opened in crowd:
@@ -143,7 +143,7 @@ def test_probe_hosts_are_distinguished_by_address_or_ipv6_network(*, one: str, o
 
 def test_probe_response_that_is_not_read_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of megabytes waits for its reader as long as a request may take; other requests are answered meanwhile."""
-    monkeypatch.setattr(connections, "CONVERSATION_S", 0.5)
+    monkeypatch.setattr(connections, "CONNECTION_LIMIT_S", 0.5)
     probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), WatchedConsumer()
     probes.attend(HTTP, consumer)
     at = served_address(probes)
