@@ -179,12 +179,11 @@ def test_health_names_an_open_transaction_that_blocks_a_partition(
 def test_health_is_not_stuck_while_only_aborted_transactions_are_read(
     kafka: Broker, topic: str, make: Callable[..., Consumer], tmp_path: Path
 ) -> None:
-    """Four stall limits with only aborted transactions never give the verdict STUCK.
+    """Two stall limits with only aborted transactions never give the verdict STUCK.
 
     The position, which decides the verdict, moves past the marker of each, although no record is returned.
     """
-    # Longer than a busy machine may keep this test from polling.
-    limit_s = 4.0
+    limit_s = 8.0
     consumer = make(health_stuck_after_ms=int(limit_s * 1000))
     consumer.subscribe([topic])
     # A member without partitions is also idle.
@@ -192,18 +191,24 @@ def test_health_is_not_stuck_while_only_aborted_transactions_are_read(
         consumer.poll(0.05)
     until(consumer, V.IDLE)
     writer = transactional(kafka)
-    verdicts, until_when = set(), time.monotonic() + 4 * limit_s
-    position = 0
-    while time.monotonic() < until_when or not position:
-        assert time.monotonic() < until_when + PATIENCE_S
+    # The start, and the times before each move of the position.
+    moves, position, was_halted = [time.monotonic()], 0, False
+    while moves[-1] - moves[0] < 2 * limit_s:
+        looked_at = time.monotonic()
+        assert looked_at < moves[-1] + PATIENCE_S
         write_in_transaction(writer, topic)
         writer.abort_transaction(PATIENCE_S)
         assert consumer.poll(0.05) is None
-        found = consumer.health()
-        verdicts.add(found.verdict)
+        found, before = consumer.health(), position
         position = of(found, topic).position or 0
-    assert V.STUCK not in verdicts
-    assert not list((tmp_path / "recordings").glob("*"))
+        # A transaction that lasts for a whole limit, on a busy machine, does halt the consumer: begin again.
+        if time.monotonic() - moves[-1] >= limit_s:
+            moves, was_halted = [time.monotonic()], True
+            continue
+        assert found.verdict is not V.STUCK, (found.why, [round(moved_at - moves[-1], 2) for moved_at in moves[-9:]])
+        if position > before:
+            moves.append(looked_at)
+    assert was_halted or not list((tmp_path / "recordings").glob("*"))
     produce(kafka.bootstrap_servers, topic, 1)
     until(consumer, V.CONSUMING)
 

@@ -395,9 +395,12 @@ def test_slow_sink_gets_smaller_batches_until_they_fit(scene: Scene, recorder: R
     begin = [TopicPartition(scene.topic, partition, 0) for partition in range(PARTITIONS)]
     commit(scene.broker.bootstrap_servers, scene.group, *begin)
     plan = scene.plan(instances=1, batch_size=400, batch_wait_s=PATIENCE_S, sink_timeout_s=5.0, sink_attempts=2)
-    assert scene.run(plan, slow_with_many).records == 800
+    done = scene.run(plan, slow_with_many)
     sizes = [len(call.offsets) for call in recorder.given()]
-    assert (sizes[0], max(sizes[1:]) <= 300) == (400, True)
+    # The end of a partition counts for the size of a batch, and may arrive before the records of the others.
+    assert 400 - PARTITIONS < sizes[0] <= 400
+    assert max(sizes[1:]) <= 300
+    assert (done.records, len(recorder.counts())) == (sizes[0] + 400, 400)
     assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
 
 

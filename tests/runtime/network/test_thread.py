@@ -873,8 +873,11 @@ def test_member_whose_callback_raised_is_not_calm(
     monkeypatch.setattr(progress, "PROGRESS_SAMPLE_S", 3600.0)
     one.raises_in_on_assign = True
     script.forget_group("group")
-    poll_until(lambda: not one.thread.is_calm, "the end of the calm", one)
-    assert one.line.view.waits_for is WaitsFor.POLL_TO_RETRY_CALLBACK
+    poll_until(
+        lambda: one.line.view.waits_for is WaitsFor.POLL_TO_RETRY_CALLBACK and not one.thread.is_calm,
+        "a member whose callback raised, and that is not calm",
+        one,
+    )
 
 
 def test_member_that_waits_for_a_response_is_calm(
