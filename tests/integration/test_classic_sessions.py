@@ -196,7 +196,8 @@ def test_member_with_a_blocking_assignor_returns_no_record_after_its_lease(
         finally:
             assignor.may_return.set()
         while not lost:
-            assert consumer.poll(0.05) is None
+            message = consumer.poll(0.05)
+            assert message is None, (message.error(), message.offset())
         # Records that are produced before the assignment could all go to the other member.
         while len(consumer.assignment()) != 2:
             consumer.poll(0.05)

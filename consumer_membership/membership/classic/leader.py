@@ -86,6 +86,11 @@ class Leader:
             self._request = self._event.next_request_id()
             self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
+    def repeat_check(self) -> None:
+        """Begin the running check again, because this member's subscription has changed meanwhile."""
+        if self._request is not None:
+            self._request, self._check_at = None, self._event.now
+
     def described(self, event: TopicsDescribed, own: frozenset[str]) -> Topics | None:
         """Process the result of a check; return the previous result (None: the first check of this generation)."""
         self._request = None

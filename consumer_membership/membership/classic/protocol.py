@@ -483,6 +483,7 @@ class ClassicProtocol:
     def subscribed(self, event: ev.Subscribed) -> None:
         """Match the patterns, before the next JoinGroup."""
         self.patterns.subscribe(event.subscription.patterns)
+        self.leader.repeat_check()
 
     def polled(self, event: ev.Polled) -> None:
         """Note whether records flow."""
@@ -633,7 +634,9 @@ class ClassicProtocol:
             self.patterns.listed(event.topics.partitions, again_at=self._watch.again_at)
         if not self.leader.awaits(event.request_id):
             return
-        self._see_topics(event)
+        # A check of the group's topics describes the matching topics only if the list of all topics was there.
+        if self.patterns.is_resolved:
+            self._see_topics(event)
         before = self.leader.described(event, self.topics)
         if self._computes:
             self.leader.compute(self.generation, self.assignment.assignor)

@@ -177,6 +177,40 @@ def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
     assert (scene.state, scene.join.reason) == (S.JOINING, "the leader's topics have changed")
 
 
+def changed_during_a_check(scene: ClassicScene, *topics: str, pattern: str | None = None) -> ClassicScene:
+    """Subscribe to something else while the leader's check of the topics a and b is in flight, and answer the check."""
+    check = scene.all(ex.DescribeTopics)[-1]
+    assert check.topics == {"a", "b"}
+    scene.subscribe(*topics, pattern=pattern)
+    return scene.feed(ex.TopicsDescribed(request_id=check.request_id, topics=Topics(partitions={"a": 1, "b": 1})))
+
+
+@pytest.mark.parametrize(("topics", "pattern"), [(("a", "c"), None), ((), "^c")])
+def test_check_of_a_leader_does_not_report_the_topics_of_a_later_subscription(
+    topics: tuple[str, ...], pattern: str | None
+) -> None:
+    """The group is assigned; the response describes the topics of before, so the new ones are not missing."""
+    scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
+    scene.described(a=1, b=1).computed(m=[A0]).share(A0).settle()
+    scene.poll().after(299.0).poll().after(2.0)
+    assert changed_during_a_check(scene, *topics, pattern=pattern).all(ef.RaiseToApplication) == []
+
+
+@pytest.mark.parametrize(("topics", "pattern"), [(("a", "c"), None), ((), "^c")])
+def test_leader_repeats_its_check_after_a_later_subscription_and_then_assigns(
+    topics: tuple[str, ...], pattern: str | None
+) -> None:
+    """The group waits for the leader's assignment; no topic is reported as missing."""
+    scene = joining().gather(1, leads=True, members=others())
+    changed_during_a_check(scene, *topics, pattern=pattern)
+    (repeated,) = [asked for asked in scene.all(ex.DescribeTopics)[1:] if asked.topics is not None]
+    assert repeated.topics == {"a", "b", *topics}
+    partitions = {"a": 1, "b": 1} | dict.fromkeys(topics, 1)
+    scene.feed(ex.TopicsDescribed(request_id=repeated.request_id, topics=Topics(partitions=partitions)))
+    assert [order.topics.partitions for order in scene.new(ex.ComputeAssignment)] == [partitions]
+    assert scene.all(ef.RaiseToApplication) == []
+
+
 def test_assignor_that_raises_ends_the_leader_which_leaves() -> None:
     """The application receives the error, and the leader leaves so that another member can lead."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
