@@ -412,7 +412,8 @@ def test_classic_members_share_the_partitions_of_a_consumer_group(
         for holder in holders:
             migration.mixed_group.leave(holder)
         migration.settled(CLASSIC)
-        assert list(migration.finish()) == [guests[1].life.client_id]
+        # A commit of librdkafka's member with the epoch of before a rebalance is refused, and its records are repeated.
+        assert migration.finish().keys() - {holders[0].life.client_id} == {guests[1].life.client_id}
 
 
 # ---- in the middle of a rebalance ------------------------------------------------------------------------------------
