@@ -4,7 +4,7 @@ An id is a UUID of version 7 (RFC 9562, section 5.7) in URL-safe base64, 22 char
 of version 4. Its first 48 bits are the time at which the application created the consumer. Brokers do not report the
 age of a member, and a successor has to know it: it replaces the oldest process (`membership.consumer.successor`).
 
-The clocks of two hosts differ, so an age is a hint, and no rule of the protocol depends on it.
+The clocks of two hosts differ, so an age is a hint: it decides only which of two members keeps an instance id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def creation_time(member_id: str) -> int | None:
     return int.from_bytes(head[:_TIME_BYTES], "big") if head[_TIME_BYTES] & 0xF0 == _VERSION else None
 
 
-def was_created_before(one: str, other: str) -> bool:
-    """Return whether the consumer with the first id was certainly created before the one with the other."""
+def was_created_before(one: str, other: str, *, by_ms: int = 1) -> bool:
+    """Return whether the ids show that the first consumer was created at least this much before the other one."""
     first, second = creation_time(one), creation_time(other)
-    return first is not None and second is not None and first < second
+    return first is not None and second is not None and first + by_ms <= second

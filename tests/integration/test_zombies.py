@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from consumer_membership.membership.consumer.claim import NEWEST_FOR_S
+from consumer_membership.membership.consumer.claim import CREATED_BEFORE_MS, NEWEST_FOR_S
 from consumer_membership.membership.states import MemberState
 from tests.integration.group_under_test import (
     DEPTH,
@@ -167,6 +167,27 @@ def test_process_stopped_before_its_first_join_does_not_replace_its_replacement(
     assert newcomer.state is MemberState.STABLE
     newcomer.stop("leave")
     victim.settled(PARTITIONS)
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_process_whose_join_is_late_takes_over_from_a_dead_process(group: GroupUnderTest, proxy: Proxy) -> None:
+    """The member id of the holder shows that it is older, so the new process does not wait for the end of its session.
+
+    The other member's heartbeats show that more than `NEWEST_FOR_S` passes before the join.
+    """
+    other, victim = group.worker("other"), group.victim()
+    owned = victim.settled(6)
+    other.settled(6)
+    seconds_passed(other, CREATED_BEFORE_MS / 1000)
+    victim.kill()
+    proxy.hold_from(FIND_COORDINATOR)
+    with nothing_changes(group, other):
+        again = behind(proxy, group)
+        again.wait(lambda a: "JOINING" in (a.state, *a.states), "its first poll")
+        seconds_passed(other, NEWEST_FOR_S + 1.0)
+        proxy.heal()
+        # After the end of the session, the group would have a new epoch.
+        assert again.settled(6) == owned
 
 
 # ---- stopped ---------------------------------------------------------------------------------------------------------

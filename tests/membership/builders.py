@@ -15,6 +15,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import MemberCore
 from consumer_membership.membership.member_context import MemberContext
+from consumer_membership.membership.member_ids import new_member_id
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -70,6 +71,11 @@ def named(*partitions: TopicIdPartition) -> frozenset[TopicPartition]:
 def at(offset: int, *partitions: TopicIdPartition) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return this offset for each of these partitions."""
     return {partition: OffsetAndMetadata(offset=offset) for partition in named(*partitions)}
+
+
+def created(at_s: float) -> str:
+    """Return a member id with this creation time."""
+    return new_member_id(round(at_s * 1000), bytes(10))
 
 
 class Scene:

@@ -341,7 +341,8 @@ class Invariants:
         """Check that a member takes over only from permitted holders.
 
         With TAKEOVER_WHEN_DEAD the process of the holder must be dead. With the other policies the application of the
-        holder must not have subscribed more than `NEWEST_FOR_S` later than the application of the member.
+        holder must not have subscribed more than `NEWEST_FOR_S` later than the application of the member, unless the
+        process of the holder started earlier.
 
         A released holder may come back before the new member has joined: a heartbeat was in flight, or its application
         subscribes again. The same join then releases it again. Only the first release is compared.
@@ -352,14 +353,18 @@ class Invariants:
             return
         later_s = self._asked_later_s(process, holder)
         message = f"{process.name} takes over from {holder}, which asked {later_s:.1f} s later"
-        check(later_s <= NEWEST_FOR_S, message)
+        held_by = self._process_of(holder)
+        is_older = held_by is not None and held_by.started_at < process.started_at
+        check(later_s <= NEWEST_FOR_S or is_older, message)
+
+    def _process_of(self, member_id: str) -> Process | None:
+        return next((one for one in self._simulation.processes if member_id in one.member_ids), None)
 
     def _asked_later_s(self, process: Process, holder: str) -> float:
         """Return how many seconds later than this process the holder had subscribed before it was first released."""
         taken_over = self._records[process].taken_over
-        asked_at = next(
-            (one.asked_at for one in self._simulation.processes if holder in one.member_ids), process.asked_at
-        )
+        held_by = self._process_of(holder)
+        asked_at = process.asked_at if held_by is None else held_by.asked_at
         return taken_over.setdefault((process.asked_at, holder), asked_at) - process.asked_at
 
     def _leave_completed(self, process: Process, record: _Record) -> None:

@@ -8,9 +8,9 @@ crashed member. `group.instance.id.conflict.policy` decides:
   takes over, and from one holder in each such join: a member that was fenced, or returns after a missed poll, may be
   the older of two and ends instead. Hence two processes never take an id from each other in turns. A
   holder whose heartbeat arrives between release and join holds the id again, and is released again.
-  A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
-  holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
-  cannot help: it does not report when a member joined.
+  A member that learns of the holder later than `NEWEST_FOR_S` after the application subscribed may have been stopped,
+  and replaced by the holder. The broker does not report when a member joined. So the member takes over only if the
+  holder's member id shows that its consumer was created before this one (`member_ids`). Otherwise it waits, as below.
 - takeover-when-dead: as takeover, but only with proof that the process of the holder has ended (`CheckHolder`); the
   ages do not matter then. Without proof the member waits, as below, but without a time limit: a holder that is alive
   after a session is no reason to end. Two processes that a supervisor restarts in turns therefore never take an id from
@@ -79,6 +79,9 @@ from consumer_membership.types import (
 #: A holder that is reported within this time after the application subscribed is certainly the older one. A join takes
 #: some ten milliseconds, or a second over slow networks with TLS and SASL; to replace a stopped process takes longer.
 NEWEST_FOR_S = 2.0
+#: By how many milliseconds a holder that is reported later must have been created before this member to be certainly
+#: the older one: more than the clocks of two hosts usually differ.
+CREATED_BEFORE_MS = 1000
 #: How often one holder is released in one join: its heartbeat has to arrive between two requests each time.
 MOST_TAKEOVERS = 5
 #: The interval between two claims of one member, spread by a half to either side, so that many members spread out.
@@ -317,7 +320,7 @@ class InstanceClaim:
         if self.needs_proof_of_death:
             self._check_or_look_up(named)
             return None
-        self._update_age()
+        self._update_age(named, own)
         is_free_to = attempt.taken_from is None or (holder == attempt.taken_from and attempt.takeovers < MOST_TAKEOVERS)
         takes_over = self._takes_over and is_free_to
         if takes_over and (holder is not None or not self.is_waiting):
@@ -371,11 +374,12 @@ class InstanceClaim:
             attempt.may_request = self._hands_over and self.age is not Age.OLDER and is_safe
         return attempt.may_request
 
-    def _update_age(self) -> None:
+    def _update_age(self, holder: Holder | None, own: str) -> None:
         """Update the age, because a holder is reported: unless this join knew it before, it may be newer."""
         attempt = self._attempt
         knows_holder = attempt.named is not None or attempt.taken_from is not None
-        if self.age is Age.NEWEST and not knows_holder and not self._has_just_subscribed:
+        is_older = holder is not None and was_created_before(holder.member_id, own, by_ms=CREATED_BEFORE_MS)
+        if self.age is Age.NEWEST and not knows_holder and not self._has_just_subscribed and not is_older:
             self.age = Age.UNKNOWN
 
     def _release(self, holder: Holder) -> None:
@@ -543,7 +547,7 @@ class InstanceClaim:
         attempt, found = self._attempt, event.holders.get(self.id or "")
         attempt.has_seen_members = bool(event.holders)
         self._watch.described(event.holders, self._event.now)
-        self._update_age()
+        self._update_age(found, own)
         if attempt.full is not None:
             return self._remove_former_member(attempt.full, found)
         if self.predecessor.has_released and self._release_again(event.holders, own):

@@ -45,7 +45,6 @@ from consumer_membership.membership.events import (
     Verdict,
     Warmed,
 )
-from consumer_membership.membership.member_ids import new_member_id
 from consumer_membership.membership.states import MemberState, StateMachine, followers
 from consumer_membership.membership.waits import WaitsFor
 from consumer_membership.types import (
@@ -65,6 +64,7 @@ from tests.membership.builders import (
     NOT_ALLOWED,
     UNRELEASED,
     Scene,
+    created,
     handing_over,
     joining,
     requested,
@@ -345,11 +345,6 @@ def test_successor_of_a_pool_leaves_a_holder_to_an_earlier_successor() -> None:
     assert taken_by_another(scene).new(WriteAnnouncement) == []
     describe(scene, i0=holder("old0", ORDERS_0), i1=holder("old1", ORDERS_1))
     assert len(taken_by_another(scene).new(WriteAnnouncement)) == 1
-
-
-def created(at_s: int) -> str:
-    """Return a member id with this creation time."""
-    return new_member_id(at_s * 1000, bytes(10))
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ from tests.membership.builders import (
     UNKNOWN_MEMBER,
     UNRELEASED,
     Scene,
+    created,
     joining,
     stable,
 )
@@ -286,6 +287,32 @@ def test_holder_that_is_described_late_is_not_taken_over() -> None:
     scene = conflict(holder=None).after(NEWEST_FOR_S + 0.1)
     describe(scene, i=living("newer"))
     assert sent(scene) == [("member-1", "i", 0)]
+
+
+@pytest.mark.parametrize(
+    ("created_at", "takes_over"),
+    [
+        pytest.param(1000.0, True, id="older"),
+        pytest.param(1999.0, True, id="older by one second"),
+        pytest.param(1999.001, False, id="older by less"),
+        pytest.param(3000.0, False, id="newer"),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_member_that_learns_of_the_holder_late_knows_from_its_id_whether_it_is_older(
+    created_at: float, *, takes_over: bool, is_named: bool
+) -> None:
+    """A join over a slow network, or on a busy machine, may take longer than two seconds."""
+    holder = created(created_at)
+    scene = joining(instance_id="i", member_id=created(2000.0))
+    if is_named:
+        scene.after(NEWEST_FOR_S + 0.1)
+        held(scene, holder)
+    else:
+        held(scene, None).after(NEWEST_FOR_S + 0.1)
+    if scene.all(DescribeGroup):
+        describe(scene, i=living(holder))
+    assert ((holder, "i", -2) in sent(scene)) is takes_over
 
 
 def test_holder_that_was_named_in_time_is_taken_over_later() -> None:
