@@ -8,11 +8,13 @@ the commit; with transactions it is an output of the record's transaction (`Topi
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from threading import Condition
 from typing import TYPE_CHECKING, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import ConfigurationError, DeadLetterError
 from consumer_membership.processing.dead_letter_headers import headers_of
@@ -20,13 +22,16 @@ from consumer_membership.processing.outputs import ClientConfig, OutputRecord, e
 from consumer_membership.processing.settings import DeadLetterFunction
 
 if TYPE_CHECKING:  # imported for types only: the import of confluent_kafka.admin takes time
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AclOperation, AdminClient
 
 _log = partial(logging.getLogger, "consumer_membership.processing")
 
 _KEY = "dead_letter"
 #: How long the check waits for the brokers.
 _CHECK_S = 10.0
+#: How long a broker may not know a topic that was just created; a missing topic is reported after this time.
+_NEW_TOPIC_S = 3.0
+_NEW_TOPIC_CHECK_S = 0.1
 #: The interval at which a waiting thread checks the delivery reports.
 _REPORTS_S = 0.1
 #: The assumed max.message.bytes of a topic whose configuration was not read: Kafka's default.
@@ -98,6 +103,7 @@ class TopicDeadLetters:
     def check(self) -> None:
         """Check that the topic exists and may be written, and read its greatest record size.
 
+        A topic that was just created is unknown to some brokers for a moment, so a missing one is reported after 3 s.
         If no broker responds, a warning is logged and nothing is raised: the consumer waits for the brokers as well.
 
         Raises:
@@ -108,17 +114,28 @@ class TopicDeadLetters:
 
         config = cast("dict[str, str | int | float | bool]", self._config)
         admin = AdminClient(config, logger=_log())
-        topics = TopicCollection([self.topic])
-        futures = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
+        attempts = Retrying(
+            retry=retry_if_exception(_is_unknown_topic),
+            wait=wait_fixed(_NEW_TOPIC_CHECK_S),
+            stop=stop_after_delay(_NEW_TOPIC_S),
+            before_sleep=lambda _: _log().debug("Dead-letter topic %s is unknown to a broker", self.topic),
+            reraise=True,
+        )
         try:
-            described = futures[self.topic].result()
+            permitted = attempts(self._permitted, admin)
         except KafkaException as failed:
             self._refuse(failed.args[0])
             return
-        permitted = described.authorized_operations
         if permitted is not None and AclOperation.WRITE not in permitted:
             raise ConfigurationError(_KEY, self.topic, "this client may not write to the topic; grant WRITE on it")
         self._read_settings(admin)
+
+    def _permitted(self, admin: AdminClient) -> Sequence[AclOperation] | None:
+        """Return what this client may do with the topic (None: not known); raise KafkaException if no broker tells."""
+        topics = TopicCollection([self.topic])
+        futures = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=_CHECK_S)
+        permitted: Sequence[AclOperation] | None = futures[self.topic].result().authorized_operations
+        return permitted
 
     def _refuse(self, error: KafkaError) -> None:
         if error.code() in _NO_TOPIC:
@@ -262,6 +279,10 @@ class _Delivery:
         """Receive librdkafka's delivery report."""
         self.error = error
         self.is_done = True
+
+
+def _is_unknown_topic(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 def _is_fatal(error: KafkaError) -> bool:

@@ -190,6 +190,19 @@ def test_check_refuses_topics_that_do_not_exist(kafka: Broker) -> None:
         target(kafka, missing)
 
 
+def test_check_waits_for_a_topic_that_is_just_being_created(
+    kafka: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program may create the topic right before, and a broker may not know it for a moment."""
+    monkeypatch.setattr("consumer_membership.processing.dead_letters._NEW_TOPIC_S", PATIENCE_S)
+    new = unique("new")
+    with caplog.at_level(logging.DEBUG, "consumer_membership.processing"), ThreadPoolExecutor() as pool:
+        checked = pool.submit(target, kafka, new)
+        wait_until(lambda: f"{new} is unknown" in caplog.text, "the first response")
+        create_topic(kafka.bootstrap_servers, new)
+        checked.result(PATIENCE_S).close()
+
+
 def test_check_refuses_compacted_topics(kafka: Broker) -> None:
     """Compaction removes all but the last dead letter of a key."""
     dlq = create_topic(kafka.bootstrap_servers, unique("dlq"), config={"cleanup.policy": "compact,delete"})
