@@ -394,6 +394,7 @@ def stopped(example: str, kafka: Broker, topic: str, *arguments: str, tracebacks
     """
 
     def is_everything_committed() -> bool:
+        assert process.poll() is None, ended(process)
         committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
         return committed == end
 

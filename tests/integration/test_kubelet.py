@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -341,6 +342,6 @@ def wait_ready(pods: Sequence[Kubelet]) -> None:
 
 
 def assert_stayed_ready(pod: Kubelet) -> None:
-    """Check that the pod stayed ready after it had become ready."""
-    states = [one.status for one in pod.of(READINESS)]
-    assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)
+    """Check that the pod stayed ready after it had become ready, unless a busy broker did not respond for 5 s."""
+    since_ready = itertools.dropwhile(lambda one: one.status != 200, pod.of(READINESS))
+    assert [one for one in since_ready if one.status not in (200, None) and " unreachable" not in one.body] == []

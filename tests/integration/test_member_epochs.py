@@ -130,7 +130,10 @@ def test_b11_partitions_move_only_after_the_former_owner_acknowledged(coordinato
         first.settled(PARTITIONS)
         with member(coordinator) as second:
             assert is_revoking.wait(PATIENCE_S)
-            second.wait(lambda w: w.consumer.membership().member_epoch > 0, "its epoch")
+            # A later epoch than this one would make the repeated heartbeats outdated.
+            coordinator.until(
+                lambda: second.consumer.membership().member_epoch == coordinator.described().group_epoch > 0
+            )
             repeated = second_sender(coordinator, first)
             revoking = [repeated.heartbeat(frozenset(coordinator.topic), is_full=True) for _ in range(2)]
             waiting = [second_sender(coordinator, second).heartbeat(NOTHING, is_full=True) for _ in range(2)]
