@@ -110,6 +110,13 @@ def test_only_classic_groups_have_members_of_other_clients() -> None:
             assert not any(member.loop.is_foreign for member in one.members)
 
 
+def test_callbacks_of_raw_members_do_not_raise() -> None:
+    """confluent-kafka's `poll` drops its record if a callback raises meanwhile, which is not a loss by this package."""
+    for one in rounds("raw", count=200):
+        loops = {member.name: member.loop for member in one.members}
+        assert Loop.RAW not in {loops[fault.target] for fault in one.faults if fault.kind == "raising-callbacks"}
+
+
 def test_classic_groups_have_no_pools() -> None:
     """Members of classic groups have no pool, because this package raises an error for this configuration."""
     for one in rounds():
