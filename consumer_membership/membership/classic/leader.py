@@ -20,7 +20,7 @@ from consumer_membership.membership.classic.exchanges import (
 from consumer_membership.membership.event_context import EventContext
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.topics import LATE_S, SOON_S
-from consumer_membership.types import Instant, TopicPartition
+from consumer_membership.types import Instant, Subscription, TopicPartition
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
@@ -38,6 +38,8 @@ class Leader:
         self._unreadable: Mapping[str, str] = {}
         #: The topics as they were when the group was assigned.
         self._topics: Topics | None = None
+        #: This member's subscription, and the number of the running check.
+        self._subscription = Subscription()
         self._request: int | None = None
         self._check_at: Instant | None = None
         self._check_after_s = settings.refresh_interval_s
@@ -86,10 +88,11 @@ class Leader:
             self._request = self._event.next_request_id()
             self._event.emit(DescribeTopics(request_id=self._request, topics=self._watched(own)))
 
-    def repeat_check(self) -> None:
-        """Begin the running check again, because this member's subscription has changed meanwhile."""
-        if self._request is not None:
+    def subscribed(self, subscription: Subscription) -> None:
+        """Begin a running check again if this member's subscription has changed: the response describes the old one."""
+        if subscription != self._subscription and self._request is not None:
             self._request, self._check_at = None, self._event.now
+        self._subscription = subscription
 
     def described(self, event: TopicsDescribed, own: frozenset[str]) -> Topics | None:
         """Process the result of a check; return the previous result (None: the first check of this generation)."""

@@ -483,7 +483,7 @@ class ClassicProtocol:
     def subscribed(self, event: ev.Subscribed) -> None:
         """Match the patterns, before the next JoinGroup."""
         self.patterns.subscribe(event.subscription.patterns)
-        self.leader.repeat_check()
+        self.leader.subscribed(event.subscription)
 
     def polled(self, event: ev.Polled) -> None:
         """Note whether records flow."""
@@ -634,8 +634,7 @@ class ClassicProtocol:
             self.patterns.listed(event.topics.partitions, again_at=self._watch.again_at)
         if not self.leader.awaits(event.request_id):
             return
-        # A check of the group's topics describes the matching topics only if the list of all topics was there.
-        if self.patterns.is_resolved:
+        if self.patterns.is_resolved:  # otherwise the matching topics are unknown, so they were not requested
             self._see_topics(event)
         before = self.leader.described(event, self.topics)
         if self._computes:
@@ -646,8 +645,7 @@ class ClassicProtocol:
 
     def _see_topics(self, event: ex.TopicsDescribed) -> None:
         """Report subscribed topics that do not exist or cannot be described, once each."""
-        names = self.patterns.without_blacklisted(event.topics.partitions)
-        self._watch.on_metadata(names, event.refused)
+        self._watch.on_metadata(self.patterns.without_blacklisted(event.topics.partitions), event.refused)
 
     def _on_topics_not_described(self, event: ex.TopicsNotDescribed) -> None:
         if self.patterns.awaits(event.request_id):

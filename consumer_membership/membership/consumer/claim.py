@@ -79,8 +79,8 @@ from consumer_membership.types import (
 #: A holder that is reported within this time after the application subscribed is certainly the older one. A join takes
 #: some ten milliseconds, or a second over slow networks with TLS and SASL; to replace a stopped process takes longer.
 NEWEST_FOR_S = 2.0
-#: By how many milliseconds a holder that is reported later must have been created before this member to be certainly
-#: the older one: more than the clocks of two hosts usually differ.
+#: A holder that is reported later is the older one if its consumer was created at least this long before this member's.
+#: The clocks of two hosts usually differ by less.
 CREATED_BEFORE_MS = 1000
 #: How often one holder is released in one join: its heartbeat has to arrive between two requests each time.
 MOST_TAKEOVERS = 5

@@ -211,6 +211,15 @@ def test_leader_repeats_its_check_after_a_later_subscription_and_then_assigns(
     assert scene.all(ef.RaiseToApplication) == []
 
 
+def test_leader_does_not_repeat_its_check_if_the_program_subscribes_to_the_same_topics() -> None:
+    """Programs that call subscribe() before each poll would otherwise never let the check end on a slow network."""
+    scene = joining().gather(1, leads=True, members=others())
+    for _ in range(3):
+        scene.subscribe("a")
+    assert len(scene.all(ex.DescribeTopics)) == 1
+    assert len(scene.described(a=1, b=1).new(ex.ComputeAssignment)) == 1
+
+
 def test_assignor_that_raises_ends_the_leader_which_leaves() -> None:
     """The application receives the error, and the leader leaves so that another member can lead."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
